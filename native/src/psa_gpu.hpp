@@ -10,7 +10,7 @@
 namespace autotune {
 
 // Which arithmetic turns symbols into milliseconds. Both are described where Python names the symbols:
-// autotune/models/pruning/psa_published.py and psa_corrected.py.
+// autotune/models/pruning/psa_symbols.py.
 enum class PsaArithmetic { published, corrected };
 
 // Symbols per group (a statement or a launch), and numbers that describe the GPU.

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from autotune.cli.app import command_group
-from autotune.cli.protocols import read_protocol, settings
+from autotune.cli.options import read_protocol, settings
 from autotune.errors import AutotuneError
 from autotune.measure import PHASES, PROTOCOLS, MeasureProtocol
 from autotune.testing.reference_backend import SCRIPT_VARIABLE

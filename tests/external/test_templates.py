@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.external.templates import CommandTemplate, command_template, value_text
+from autotune.external.program import CommandTemplate, command_template, value_text
 
 NAMES = ("level", "tile", "workdir")
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import UnknownNameError
-from autotune.ir.bfloat16 import bfloat16_bits, bfloat16_numbers
-from autotune.ir.element_types import ElementType, element_type
+from autotune.ir.element_types import ElementType, bfloat16_bits, bfloat16_numbers, element_type
 
 EVERY = np.arange(1 << 16, dtype=np.uint16)
 LARGEST = 0x7F7F

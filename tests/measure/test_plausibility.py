@@ -19,7 +19,7 @@ from autotune.measure import MeasureProtocol
 from autotune.measure.plausibility import SHORTEST_CALL, Plausibility, peak_rate
 from autotune.measure.timing_session import TimingSession
 from autotune.store.database import RecordFilter
-from autotune.store.failures import mine_failures
+from autotune.store.failures import grouped_failures
 from autotune.store.sqlite import open_database
 from autotune.targets import Target, measure_core_rates, preset, with_tf32
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
@@ -185,7 +185,7 @@ def test_a_backend_that_claims_next_to_nothing_never_wins(
         records = list(database.records(RecordFilter(run_id=result.run_id)))
     liars = [it for it in records if it.outcome.status == "implausible"]
     assert all(it.latency is None and it.outcome.retriable for it in liars)
-    (group,) = mine_failures(records)
+    (group,) = grouped_failures(records)
     assert (group.phase, group.failures) == ("run", len(liars))
 
 

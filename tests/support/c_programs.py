@@ -11,7 +11,7 @@ from attrs import frozen
 
 from autotune.backends.backend import Executable
 from autotune.backends.native.executable import Layout, NativeExecutable
-from autotune.backends.native.exports.machines import Machine
+from autotune.backends.native.exports.features import Machine
 from autotune.lower import CEmitter, print_candidate
 from autotune.sketches import Candidate
 

@@ -11,7 +11,7 @@ from toy_parts import REFERENCE_BACKEND
 
 from autotune.cli.app import run
 from autotune.errors import UnknownNameError
-from autotune.plugins.preset import Preset
+from autotune.plugins.spec import Preset
 from autotune.store.sqlite import open_database
 from autotune.tuning.options import Choice, TuneOptions
 

@@ -22,7 +22,7 @@ from autotune.sketches import (
     Sketch,
 )
 from autotune.spaces.feasible import FeasibleSet
-from autotune.spaces.feasible.residuals import residuals
+from autotune.spaces.feasible.build import residuals
 
 SKETCHES = [pytest.param(sketch, feasible, id=name) for name, sketch, feasible in sketches()]
 EVERY_SKETCH = pytest.mark.parametrize(("sketch", "feasible"), SKETCHES)

@@ -14,7 +14,7 @@ from written import written
 
 from autotune.backends import BuildRequest, ProgramFile
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.bfloat16 import bfloat16_bits
+from autotune.ir.element_types import bfloat16_bits
 from autotune.ir.workloads import (
     conv2d,
     dense,

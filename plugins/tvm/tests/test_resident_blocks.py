@@ -14,7 +14,7 @@ from tensor_core_products import source_of
 
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, gemm
-from autotune.models.pruning.psa_corrected import corrected_symbols
+from autotune.models.pruning.psa_symbols import corrected_symbols
 from autotune.nest import derive_nest
 from autotune.sketches import Candidate
 from autotune.sketches.intrinsics import find_intrinsic

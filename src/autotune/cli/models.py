@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autotune.networks.frontend import NetworkProgram
     from autotune.networks.model_result import ModelResult
     from autotune.networks.source import Source
-    from autotune.search.schedulers.objective import Objective
+    from autotune.search.schedulers.task_scheduler import Objective
     from autotune.tuning.options import TuneOptions
 
 __all__ = [

@@ -191,7 +191,7 @@ def record_json(record: Record) -> dict[str, Any]:
 
     That of an external program with the values of its configuration.
     """
-    from autotune.external.configuration import recorded_configuration
+    from autotune.external.given import recorded_configuration
 
     origin = {"imported": True} if record.outcome.imported else {}
     values = recorded_configuration(record)

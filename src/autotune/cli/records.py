@@ -606,13 +606,13 @@ Examples:
 def failures(database: str, chance: float, json_path: str | None, **options: Any) -> int:
     """Find what failed candidates have in common, as constraints that would have excluded them.
 
-    For the candidates that failed in one phase: the smallest rules over at most two parameters
-    or limited expressions that hold for them and for no valid candidate, first over all sketches
-    of a workload, then over single ones.
+    For the candidates that failed in one phase: the parameters and limited expressions that are
+    larger or smaller in them than in any valid candidate, first over all sketches of a workload,
+    then over single ones.
     """
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output, notify
-    from autotune.store.failures import mine_failures
+    from autotune.store.failures import grouped_failures
 
     query = Query.read(status=None, **options)
     with open_for_reading(database) as opened:
@@ -620,7 +620,7 @@ def failures(database: str, chance: float, json_path: str | None, **options: Any
     if not records:
         notify(f"autotune: no record in {database} matches")
         return NOTHING_FOUND
-    groups = mine_failures(records, chance)
+    groups = grouped_failures(records, chance)
     output = Output(json_path)
     output.json([group.to_json() for group in groups])
     if not groups:

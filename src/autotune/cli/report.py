@@ -116,8 +116,7 @@ def _written(contents: Contents, rates_of: RatesOf) -> tuple[str, Sequence[Secti
         AutotuneError: a library that draws or writes it is not installed.
     """
     try:
-        from autotune.report.pages.page import render_page
-        from autotune.report.pages.sections import sections
+        from autotune.report.pages.sections import render_page, sections
     except ModuleNotFoundError as error:
         library = (error.name or "").partition(".")[0]
         if library not in _LIBRARIES:

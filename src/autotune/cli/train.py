@@ -15,11 +15,12 @@ from autotune.cli.options import (
     existing_database_option,
     json_option,
     progress_options,
+    protocol_option,
     read_options,
+    read_protocol,
     tune_options,
     watched,
 )
-from autotune.cli.protocols import protocol_option, read_protocol
 from autotune.cli.query import MOST_THREADS, open_for_reading
 from autotune.cli.task_lists import task_list_options
 from autotune.errors import InvalidValueError

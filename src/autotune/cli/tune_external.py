@@ -11,10 +11,11 @@ from autotune.cli.destinations import InputFile
 from autotune.cli.options import (
     json_option,
     progress_options,
+    protocol_option,
+    read_protocol,
     tune_options,
     watched,
 )
-from autotune.cli.protocols import protocol_option, read_protocol
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
@@ -166,7 +167,7 @@ def _report(found: ExternalResult, output: Output) -> int:
     """Show and write a result; returns the exit status."""
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import notify
-    from autotune.external.templates import value_text
+    from autotune.external.program import value_text
     from autotune.report import comparison_table
 
     output.json(found.to_json())

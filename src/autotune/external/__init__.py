@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autotune.external.api import ExternalResult, external, tune_external
-    from autotune.external.configuration import configuration_of, recorded_configuration
+    from autotune.external.given import configuration_of, recorded_configuration
     from autotune.external.program import Build, ExternalProgram, Read, Run, Validation
     from autotune.external.specs import program_of, read_spec
 
@@ -32,7 +32,7 @@ __all__ = [
     "tune_external",
 ]
 
-_MODULES = ("api", "configuration", "program", "specs")
+_MODULES = ("api", "given", "program", "specs")
 
 
 class _CallableModule(ModuleType):

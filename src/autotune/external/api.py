@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from autotune.errors import InvalidValueError
-from autotune.external.configuration import recorded_configuration
+from autotune.external.given import recorded_configuration
 from autotune.external.program import ExternalProgram
 from autotune.external.specs import parameters_of, program_of
 from autotune.spaces.parameters import Parameter, Value

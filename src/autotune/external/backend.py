@@ -6,8 +6,7 @@ from typing import NoReturn
 
 from autotune.backends import Backend, BuildRequest, Executable, ImportedProgram, LoweredProgram
 from autotune.errors import UnsupportedWorkload
-from autotune.external.configuration import configuration_of
-from autotune.external.given import note_given
+from autotune.external.given import configuration_of, note_given
 from autotune.external.program import ExternalProgram
 from autotune.ir.workloads import Workload
 from autotune.sketches.limits import ScheduleLimits

@@ -10,10 +10,20 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.external.program import ExternalProgram
+from autotune.external.specs import parameters_of_text
+from autotune.sketches import Candidate
 from autotune.spaces import SpaceContext
-from autotune.spaces.parameters import ParameterSpace
+from autotune.spaces.parameters import ParameterSpace, Value
+from autotune.store.records import Record
 
-__all__ = ["Given", "given_program", "make_parameter_space", "note_given"]
+__all__ = [
+    "Given",
+    "configuration_of",
+    "given_program",
+    "make_parameter_space",
+    "note_given",
+    "recorded_configuration",
+]
 
 
 @frozen(eq=False)
@@ -70,3 +80,33 @@ def make_parameter_space(context: SpaceContext) -> ParameterSpace:
 
     read_options("search space 'parameters'", NoOptions, context.options)
     return given_program(context.program).space
+
+
+def configuration_of(candidate: Candidate | None, program: str | None) -> dict[str, Value]:
+    """The values of a candidate by name, as the user knows them.
+
+    Args:
+        candidate: The candidate; None is the default configuration.
+        program: Text of the external program that it is of.
+
+    Raises:
+        InvalidValueError: the text is of no external program, or a value none of its own.
+    """
+    parameters = parameters_of_text(program or "")
+    if candidate is None:
+        return {it.name: it.default for it in parameters if it.default is not None}
+    columns = candidate.config
+    names = [parameter.name for parameter in parameters]
+    if set(names) != set(columns):
+        raise InvalidValueError(
+            f"the record has values of {', '.join(columns)}, and its program is tuned by "
+            f"{', '.join(names)}"
+        )
+    return {it.name: it.decode(columns[it.name]) for it in parameters}
+
+
+def recorded_configuration(record: Record) -> dict[str, Value] | None:
+    """The values that a record of an external program stands for; None for any other record."""
+    if not record.candidate.sketch.workload.external or record.program is None:
+        return None
+    return configuration_of(record.scheduled, record.program)

@@ -16,12 +16,13 @@ from autotune.external.program import (
     BUILD_PLACEHOLDERS,
     RUN_PLACEHOLDERS,
     Build,
+    CommandTemplate,
     ExternalProgram,
     Read,
     Run,
     Validation,
+    command_template,
 )
-from autotune.external.templates import CommandTemplate, command_template
 from autotune.ir.text_files import document
 from autotune.spaces.parameters import Parameter
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune import _native
 from autotune.errors import InvalidValueError
-from autotune.targets.topology import physical_cores
+from autotune.targets.detection import physical_cores
 
 __all__ = ["confined", "pinned", "quiet_neighbour_matters", "timing_cpus"]
 

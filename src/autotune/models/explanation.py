@@ -22,7 +22,7 @@ from autotune.sketches import (
     Sketch,
 )
 from autotune.spaces.feasible import build_feasible_set
-from autotune.spaces.feasible.residuals import residuals
+from autotune.spaces.feasible.build import residuals
 
 __all__ = ["Explanation", "FeatureSlope", "Limit", "Move", "ParamSlope", "explain"]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from autotune.nest.derive import derive_nest
-from autotune.nest.describe import describe
-from autotune.nest.describe_tape import describe_tape
+from autotune.nest.describe import describe, describe_tape
 from autotune.nest.flattening import (
     NestTape,
     dominant_statement,

@@ -6,7 +6,7 @@ extents and allocations of lowered programs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -22,10 +22,8 @@ from autotune.ir.expressions import (
     transform,
 )
 from autotune.ir.workloads import Stage, Workload
-from autotune.nest.emission import emit_nest
-from autotune.nest.loop_nest import EarlyRead, Loop, LoopBound, LoopNest
-from autotune.nest.pipelining import check_pipelines
-from autotune.nest.stage_schedule import StageSchedule
+from autotune.nest.emission import StageSchedule, emit_nest
+from autotune.nest.loop_nest import Access, EarlyRead, Loop, LoopBound, LoopNest, Statement
 from autotune.sketches import (
     BIND_ROLES,
     Accumulate,
@@ -68,6 +66,47 @@ from autotune.sketches import (
     per_sketch,
     split_reduction,
 )
+
+__all__ = ["check_pipelines", "check_scan", "kept_buffers"]
+
+
+def check_pipelines(statements: Sequence[Statement]) -> None:
+    """Check that nothing is overwritten before a late statement has read it.
+
+    Raises:
+        InvalidValueError: a statement that runs late is not the last one in its loop, the one in
+            whose loops it runs is not there, or something that it reads is gone by then.
+    """
+    for late in statements:
+        if late.pipelined is not None:
+            loop, host = late.pipelined
+            _check(late, [it for it in statements if _is_inside(it, loop)], host)
+
+
+def kept_buffers(late: Statement, inside: Sequence[Statement]) -> frozenset[str]:
+    """Buffers of the others that a late statement reads inside its loop."""
+    written = {_write(other).buffer for other in inside if other is not late}
+    return frozenset(access.buffer for access in late.accesses if access.buffer in written)
+
+
+def _check(late: Statement, inside: list[Statement], host: str) -> None:
+    names = [statement.name for statement in inside]
+    problem = f"{late.name!r} cannot run late in the loops of {host!r}"
+    if host not in names[:-1] or names[-1] != late.name:
+        raise InvalidValueError(f"{problem}: it is not the last statement of one loop around both")
+    kept = kept_buffers(late, inside)
+    for statement in inside[: names.index(host) + 1]:
+        buffer = _write(statement).buffer
+        if buffer in kept:
+            raise InvalidValueError(f"{problem}: {statement.name!r} overwrites {buffer!r} before")
+
+
+def _write(statement: Statement) -> Access:
+    return next(access for access in statement.accesses if access.write)
+
+
+def _is_inside(statement: Statement, loop: str) -> bool:
+    return any(other.name == loop for other in statement.loops)
 
 
 @per_sketch
@@ -326,8 +365,6 @@ def _unbounded(loop: Loop) -> Loop:
         raise ValueError(f"loop {loop.name!r} is bounded, and stays serial")
     return loop
 
-
-__all__ = ["check_scan"]
 
 # Each keeps a part of the results, or computes a part of them again.
 _OF_A_PART = (

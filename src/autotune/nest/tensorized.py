@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.ir.expressions.integer import evaluate
 from autotune.nest.derive import derive_nest
 from autotune.nest.loop_nest import Access, Buffer, LoopNest, Statement
-from autotune.nest.quantities.strides import Walk
+from autotune.nest.quantities.reuse import Walk
 from autotune.sketches import Candidate, Tensorize, WarpTensorize
 from autotune.sketches.copy_engine import SWIZZLED_ROW_BYTES
 from autotune.sketches.intrinsics import (

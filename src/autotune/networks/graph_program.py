@@ -50,9 +50,8 @@ from autotune.networks.running import compare_outputs
 from autotune.sketches import Candidate, Sketch
 from autotune.spaces import FeasibleSpace
 from autotune.spaces.feasible import FeasibleSet
-from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import generate_sketches
-from autotune.spaces.sketch_space import BUILT_IN_RULES
+from autotune.spaces.sketch_space import BUILT_IN_RULES, loosen
 from autotune.store.records import Record
 from autotune.targets import Target
 

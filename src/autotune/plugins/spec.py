@@ -42,6 +42,7 @@ __all__ = [
     "HOOK",
     "KINDS",
     "PluginSpec",
+    "Preset",
 ]
 
 API_VERSION = 4
@@ -87,7 +88,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "dtype": "autotune.ir.element_types.ElementType",
         "step": "autotune.sketches.OpenStep",
         "intrinsic": "autotune.sketches.intrinsics.Intrinsic",
-        "preset": "autotune.plugins.preset.Preset",
+        "preset": "autotune.plugins.spec.Preset",
         "frontend": "autotune.networks.Frontend",
         "network": "autotune.networks.Source",
     }
@@ -215,3 +216,31 @@ def _is_plain_name(name: str) -> bool:
 
 def _is_dotted(path: str) -> bool:
     return all(part.isidentifier() for part in path.split("."))
+
+
+@frozen(eq=False)
+class Preset:
+    """Meaning of a name such as ``pruner-published``. What a user gives besides counts.
+
+    Attributes:
+        name: The name.
+        source: What was published, and where.
+        parts: By kind: a name, or a name with options, as ``autotune.tune`` takes them.
+        round_size: Candidates that are proposed before the models learn from them.
+        differences: What still differs from what was published, one clause each.
+        load_cost_model: What the cost model knows at the beginning; None for nothing.
+        lookahead: Rounds that are proposed before the outcomes of the last are known.
+    """
+
+    name: str
+    source: str
+    parts: Mapping[str, object]
+    round_size: int
+    differences: tuple[str, ...]
+    load_cost_model: str | None = None
+    lookahead: int = 0
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """The differences as warnings of a run, one line each."""
+        return tuple(f"{self.name} is not as published: {text}" for text in self.differences)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from autotune.errors import one_line
-from autotune.external.configuration import recorded_configuration
+from autotune.external.given import recorded_configuration
 from autotune.ir.workloads import Workload
 from autotune.plugins.manager import PluginStatus
 from autotune.plugins.workload_names import BuilderInfo, task_name

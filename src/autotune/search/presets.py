@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.plugins import Context
-from autotune.plugins.preset import Preset
+from autotune.plugins.spec import Preset
 
 __all__ = ["ansor"]
 

@@ -11,9 +11,8 @@ from autotune.sketches.baselines import (
     is_baseline,
     is_default,
 )
-from autotune.sketches.candidates import Candidate, CandidateBatch
+from autotune.sketches.candidates import Candidate, CandidateBatch, per_sketch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
-from autotune.sketches.im2col import columns_name, im2col, weights_name
 from autotune.sketches.limits import names_used
 from autotune.sketches.matrix_form import (
     COLUMNS,
@@ -22,12 +21,12 @@ from autotune.sketches.matrix_form import (
     TERMS,
     Group,
     MatrixForm,
+    columns_name,
+    im2col,
     matrix_form,
     result_axes,
+    weights_name,
 )
-from autotune.sketches.open_step import STEP_CLASSES, OpenStep
-from autotune.sketches.params import Categorical, Factor, Ordinal, Param
-from autotune.sketches.per_sketch import per_sketch
 from autotune.sketches.prepacking import is_prepackable, prepacked_operands
 from autotune.sketches.rewrites import (
     added_axis,
@@ -42,10 +41,11 @@ from autotune.sketches.rewrites import (
     scanned_parts_name,
     split_reduction,
 )
-from autotune.sketches.sketch import Sketch
+from autotune.sketches.sketch import Categorical, Factor, Ordinal, Param, Sketch
 from autotune.sketches.steps import (
     BIND_ROLES,
     GPU_STEP_NAMES,
+    STEP_CLASSES,
     STEP_TYPES,
     Accumulate,
     Bind,
@@ -60,6 +60,7 @@ from autotune.sketches.steps import (
     Im2col,
     Inline,
     Interleave,
+    OpenStep,
     Order,
     Pack,
     PadExtent,
@@ -84,31 +85,30 @@ from autotune.sketches.steps import (
 __all__ = [
     "BIND_ROLES",
     "COLUMNS",
+    "DEFAULT_CONFIGURATION",
+    "GPU_STEP_NAMES",
     "GROUPS",
     "ROWS",
     "STEP_CLASSES",
-    "GPU_STEP_NAMES",
     "STEP_TYPES",
     "TERMS",
-    "DEFAULT_CONFIGURATION",
     "UNTUNED",
     "Accumulate",
     "AtLeast",
     "AtMost",
     "Bind",
     "BoundLoop",
+    "BulkCopy",
     "Candidate",
     "CandidateBatch",
     "Categorical",
     "ChunkReduction",
     "ChunkScan",
     "Constraint",
-    "DefaultSchedule",
-    "TileCeil",
-    "Factor",
     "CooperativeFetch",
-    "BulkCopy",
     "CoreMatrices",
+    "DefaultSchedule",
+    "Factor",
     "FuseConsumer",
     "FuseProducer",
     "Group",
@@ -130,28 +130,29 @@ __all__ = [
     "ProductEquals",
     "SharedLayout",
     "Sketch",
+    "SoftwarePipeline",
     "SplitReduction",
     "Step",
-    "SoftwarePipeline",
     "Stream",
     "Tensorize",
     "Tile",
+    "TileCeil",
     "Unroll",
     "UnrollLimit",
     "Vectorize",
     "WarpTensorize",
     "added_axis",
     "baseline_candidate",
+    "baseline_label",
     "carried_name",
     "chunk_axis",
     "chunk_scan",
     "columns_name",
     "im2col",
     "is_baseline",
-    "baseline_label",
     "is_default",
-    "is_prepackable",
     "is_indexed",
+    "is_prepackable",
     "is_uneven",
     "lane_axis",
     "lane_splits",

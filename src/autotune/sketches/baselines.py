@@ -8,8 +8,8 @@ from attrs import frozen
 
 from autotune.ir.workloads import Workload
 from autotune.sketches.candidates import Candidate
-from autotune.sketches.open_step import OpenStep
 from autotune.sketches.sketch import Sketch
+from autotune.sketches.steps import OpenStep
 
 __all__ = [
     "DEFAULT_CONFIGURATION",

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-from autotune.sketches.open_step import STEP_CLASSES
 from autotune.sketches.sketch import Sketch
-from autotune.sketches.steps import STEP_TYPES, step_name
+from autotune.sketches.steps import STEP_CLASSES, STEP_TYPES, step_name
 
 __all__ = ["ScheduleLimits", "names_used"]
 

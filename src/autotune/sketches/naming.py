@@ -20,7 +20,7 @@ from autotune.ir.expressions import IntExpr, var
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads.canonical import Names
 from autotune.sketches.constraints import Constraint, ProductEquals
-from autotune.sketches.im2col import columns_name, weights_name
+from autotune.sketches.matrix_form import columns_name, weights_name
 from autotune.sketches.rewrites import (
     added_axis,
     carried_name,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from autotune.errors import UnknownNameError
-from autotune.ir.converter import from_json, json_forms, object_form, to_json
+from autotune.ir.converter import from_json, json_forms, object_form, tagged_lists, to_json
 from autotune.ir.workloads import Workload
 from autotune.sketches.constraints import Constraint
 from autotune.sketches.naming import (
@@ -20,12 +20,51 @@ from autotune.sketches.naming import (
     renamed_param_names,
     renamed_steps,
 )
-from autotune.sketches.open_step import OpenStep
-from autotune.sketches.params import Param
-from autotune.sketches.steps import Step
+from autotune.sketches.steps import OpenStep, Step
 
 if TYPE_CHECKING:
     from cattrs import Converter
+
+
+@frozen
+class Factor:
+    """A tile factor: one factor of a product that a ``ProductEquals`` constraint fixes.
+
+    ``values`` restricts it (a vectorised level is exactly the lanes); None allows any divisor.
+    """
+
+    name: str
+    values: tuple[int, ...] | None = None
+
+
+@frozen
+class Ordinal:
+    """Choice of ``values``, which are in a meaningful order."""
+
+    name: str
+    values: tuple[int, ...]
+
+
+@frozen
+class Categorical:
+    """Choice of ``len(labels)`` values without an order; the value is the choice's position."""
+
+    name: str
+    labels: tuple[str, ...]
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """Positions of the labels."""
+        return tuple(range(len(self.labels)))
+
+
+Param = Factor | Ordinal | Categorical
+
+
+@json_forms
+def _param_forms(converter: Converter) -> None:
+    kinds = {"factor": Factor, "ordinal": Ordinal, "categorical": Categorical}
+    tagged_lists(converter, Param, "parameter", kinds)
 
 
 @frozen

@@ -6,6 +6,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 
+from attrs import evolve
+
 from autotune.errors import InvalidValueError
 from autotune.ir.converter import to_json
 from autotune.ir.workloads import Workload
@@ -13,9 +15,8 @@ from autotune.plugins.options import check_known
 from autotune.plugins.parts import create_part
 from autotune.sketches import Sketch
 from autotune.sketches.limits import ScheduleLimits
-from autotune.spaces.feasible import FeasibleSet
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.spaces.feasible_space import FeasibleSpace
-from autotune.spaces.loosening import loosen
 from autotune.spaces.problems import require_solutions
 from autotune.spaces.rules import (
     AttentionTilesRule,
@@ -33,6 +34,34 @@ from autotune.spaces.rules import (
 from autotune.spaces.rules.tensor_tiling import lacking_instructions
 from autotune.spaces.search_space import SpaceContext
 from autotune.targets import Target
+
+__all__ = ["loosen"]
+
+
+def loosen(sketch: Sketch) -> tuple[Sketch, FeasibleSet, tuple[str, ...]]:
+    """The sketch without the soft constraints that leave it no configuration.
+
+    Sketches list their soft constraints the most important first; the last one goes first.
+
+    Returns:
+        The sketch, its feasible set, and the sources of the constraints that were dropped. The
+        set is empty where the hard constraints alone have no solution.
+
+    Raises:
+        InvalidValueError: see :func:`~autotune.spaces.feasible.build_feasible_set`.
+    """
+    feasible = build_feasible_set(sketch)
+    dropped: list[str] = []
+    for constraint in reversed(sketch.constraints):
+        if feasible.count:
+            break
+        if not constraint.hard:
+            kept = tuple(it for it in sketch.constraints if it is not constraint)
+            sketch = evolve(sketch, constraints=kept)
+            feasible = build_feasible_set(sketch)
+            dropped.append(constraint.source)
+    return sketch, feasible, tuple(dropped)
+
 
 BUILT_IN_RULES: tuple[SketchRule, ...] = (
     InlineRule(),

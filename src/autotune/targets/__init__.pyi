@@ -1,5 +1,3 @@
-from autotune.targets.architectures import compute_capability as compute_capability
-from autotune.targets.architectures import most_shared_memory as most_shared_memory
 from autotune.targets.cuda_driver import CudaDriver as CudaDriver
 from autotune.targets.cuda_driver import CudaError as CudaError
 from autotune.targets.cuda_driver import load_driver as load_driver
@@ -29,4 +27,6 @@ from autotune.targets.target import TF32_SUFFIX as TF32_SUFFIX
 from autotune.targets.target import Cache as Cache
 from autotune.targets.target import Target as Target
 from autotune.targets.target import allows_tf32 as allows_tf32
+from autotune.targets.target import compute_capability as compute_capability
+from autotune.targets.target import most_shared_memory as most_shared_memory
 from autotune.targets.target import with_tf32 as with_tf32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from autotune.ir.element_types import element_type
 if TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = ["TARGET_KINDS", "Cache", "Target"]
+__all__ = ["TARGET_KINDS", "Cache", "Target", "compute_capability", "most_shared_memory"]
 
 TARGET_KINDS = ("cpu", "cuda")
 
@@ -330,3 +331,27 @@ def with_tf32(target: Target) -> Target:
         features=(*target.features, _FEATURE),
         tensor_peak_flops={**target.tensor_peak_flops, **own},
     )
+
+
+# Letters mark what only this architecture has (`sm_90a`).
+_ARCHITECTURE = re.compile(r"sm_(\d+)[a-z]?")
+# From this capability on, all shared memory of a multiprocessor but what the system keeps for a
+# block may be one block's ("Technical Specifications per Compute Capability" of CUDA's guide).
+_AMPERE, _RESERVED_BYTES = 80, 1024
+
+
+def compute_capability(processor: str) -> int:
+    """The compute capability in NVIDIA's name of an architecture: 80 of ``sm_80``; else 0."""
+    found = _ARCHITECTURE.fullmatch(processor)
+    return int(found.group(1)) if found else 0
+
+
+def most_shared_memory(target: Target) -> int:
+    """Bytes of shared memory that a block may have where it asks for them when it is launched.
+
+    At least ``shared_memory_bytes``, which a block has without asking.
+    """
+    if compute_capability(target.processor) < _AMPERE:
+        return target.shared_memory_bytes
+    requested = target.shared_memory_per_multiprocessor - _RESERVED_BYTES
+    return max(target.shared_memory_bytes, requested)

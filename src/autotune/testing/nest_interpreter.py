@@ -23,8 +23,8 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
 from autotune.ir.workloads.reference import evaluate_body
 from autotune.nest import ELEMENT, Loop, LoopNest, Statement, derive_nest
+from autotune.nest.derive import kept_buffers
 from autotune.nest.loop_nest import Access, Buffer, LoopBound, copy_axis
-from autotune.nest.pipelining import kept_buffers
 from autotune.sketches import Candidate
 
 Array = NDArray[Any]

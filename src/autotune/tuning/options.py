@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from autotune.measure import MeasureProtocol
     from autotune.models.cost import ModelFile
-    from autotune.plugins.preset import Preset
-    from autotune.search.schedulers.objective import Objective
+    from autotune.plugins.spec import Preset
+    from autotune.search.schedulers.task_scheduler import Objective
     from autotune.targets import Target
     from autotune.tuning.events import EventListener
 
@@ -548,7 +548,7 @@ class TuneOptions:
         if self.patience is not None:
             found["patience"] = self.patience
         if tasks > 1 and self.objective is not None:
-            from autotune.search.schedulers.objective import objective_name
+            from autotune.search.schedulers.task_scheduler import objective_name
 
             found["objective"] = objective_name(self.objective)
         if tasks > 1 and self.first_round < self.round_size:

@@ -13,7 +13,7 @@ from attrs import evolve
 
 from autotune.backends import BuildRequest
 from autotune.backends.native import NativeBackend, machine_code
-from autotune.backends.native.object_cache import (
+from autotune.backends.native.machine_code import (
     VARIABLE,
     ObjectCache,
     object_cache,
@@ -174,7 +174,7 @@ def test_a_full_disk_keeps_nothing(
     def full(_name: str, _code: bytes) -> bytes:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("autotune.backends.native.object_cache._sealed", full)
+    monkeypatch.setattr("autotune.backends.native.machine_code._sealed", full)
     built()
     built()
     assert len(compiled) == 2 and not list((tmp_path / "objects").iterdir())
@@ -183,7 +183,7 @@ def test_a_full_disk_keeps_nothing(
 WRITER = """
 import sys
 from pathlib import Path
-from autotune.backends.native.object_cache import ObjectCache
+from autotune.backends.native.machine_code import ObjectCache
 cache = ObjectCache(Path(sys.argv[1]), 4000)
 for turn in range(300):
     code = bytes([turn % 251]) * 500

@@ -11,7 +11,7 @@ from autotune_npu.rule import NpuRule
 
 from autotune.backends import BuildRequest, LoweredProgram
 from autotune.backends.native import NativeBackend, printed
-from autotune.backends.native.object_cache import VARIABLE
+from autotune.backends.native.machine_code import VARIABLE
 from autotune.backends.native.printed import printed_program
 from autotune.ir.workloads import Workload, conv2d, gemm
 from autotune.networks.graph_program import draft_candidate

@@ -17,7 +17,7 @@ from autotune.ir.expressions import (
     const,
     var,
 )
-from autotune.ir.rewrites.unsigned_bytes import infer_unsigned
+from autotune.ir.rewrites.zero_points import infer_unsigned
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, random_inputs, reference_outputs
 
 AXES = (Axis("i", 6),)

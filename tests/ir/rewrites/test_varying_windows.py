@@ -17,8 +17,7 @@ from autotune.ir.expressions import (
     Select,
     var,
 )
-from autotune.ir.rewrites.reductions import Reduction, stages_of
-from autotune.ir.rewrites.varying_windows import window_of, within_windows
+from autotune.ir.rewrites.reductions import Reduction, stages_of, window_of, within_windows
 from autotune.ir.workloads import Axis, Tensor, Workload, reference_outputs
 
 

@@ -20,9 +20,9 @@ from autotune.models.cost import (
     RandomCostModel,
     require_differentiable,
 )
-from autotune.models.pruning.psa_corrected import LAUNCH_SYMBOLS, corrected_symbols
 from autotune.models.pruning.psa_cpu import CpuScorer
 from autotune.models.pruning.psa_gpu import corrected_gpu
+from autotune.models.pruning.psa_symbols import LAUNCH_SYMBOLS, corrected_symbols
 from autotune.nest import build_tape, derive_nest
 from autotune.sketches import CandidateBatch, Factor
 from autotune.sketches.steps import STEP_TYPES

@@ -29,9 +29,8 @@ from autotune.ir.workloads import (
 )
 from autotune.models import ModelContext
 from autotune.models.pruning import PSA
-from autotune.models.pruning.psa_corrected import CORRECTED_SYMBOLS, slot_cost
 from autotune.models.pruning.psa_gpu import PUBLISHED_GPUS, corrected_gpu, symbol_tape
-from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS
+from autotune.models.pruning.psa_symbols import CORRECTED_SYMBOLS, PUBLISHED_SYMBOLS, slot_cost
 from autotune.plugins.parts import create_part
 from autotune.sketches import STEP_TYPES, CandidateBatch, Sketch
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace

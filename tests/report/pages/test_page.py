@@ -16,9 +16,8 @@ from tuner_bench import Bench
 from autotune.nest import describe
 from autotune.report.pages import plots
 from autotune.report.pages.contents import Contents, best_so_far, collect, improvements
-from autotune.report.pages.page import render_page
 from autotune.report.pages.roofline import stated_rates
-from autotune.report.pages.sections import sections
+from autotune.report.pages.sections import render_page, sections
 from autotune.sketches import Candidate
 from autotune.store.sqlite.sqlite_database import SQLiteDatabase
 from autotune.testing.sample_records import KEY, sample_baseline, sample_record

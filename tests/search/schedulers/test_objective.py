@@ -15,7 +15,7 @@ from autotune.search.schedulers import (
     SchedulerContext,
     TaskInfo,
 )
-from autotune.search.schedulers.objective import objective_name, objective_slopes
+from autotune.search.schedulers.task_scheduler import objective_name, objective_slopes
 
 TASKS = [
     TaskInfo(3.0, 1e6, program="encoder"),

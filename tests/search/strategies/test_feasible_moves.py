@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.search.strategies.feasible_moves import FeasibleMoves, reference_rows
+from autotune.search.strategies.annealing import FeasibleMoves, reference_rows
 from autotune.search.strategies.sampling import whole_space
 from autotune.spaces.parameters import Parameter, parameter_space
 from autotune.testing.toy_space import ToySpace

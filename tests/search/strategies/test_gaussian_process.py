@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from autotune.search.strategies.auto import log_expected_improvement
-from autotune.search.strategies.gaussian_process import (
+from autotune.search.strategies.auto import (
     Covariance,
     Cross,
     Factorised,
     fit_covariance,
+    log_expected_improvement,
 )
 
 GROUPS = np.array([0, 1, 1])

@@ -5,8 +5,7 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies.auto import Observation, Surrogate, encoding_for
-from autotune.search.strategies.gaussian_process import Cross
+from autotune.search.strategies.auto import Cross, Observation, Surrogate, encoding_for
 from autotune.search.strategies.sampling import whole_space
 from autotune.testing.toy_space import ToySpace, toy_latencies
 

@@ -11,7 +11,7 @@ from warp import LANES, Array, load_matrices, multiply
 
 from autotune.errors import InvalidValueError
 from autotune.sketches.intrinsics import Fragment, Intrinsic, find_intrinsic
-from autotune.sketches.intrinsics.fragment import factor_fragments
+from autotune.sketches.intrinsics.intrinsic import factor_fragments
 from autotune.targets import preset, with_tf32
 
 # Values of factors that are exact, so that sums are.

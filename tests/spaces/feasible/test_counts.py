@@ -24,7 +24,7 @@ from autotune.sketches import (
     Sketch,
 )
 from autotune.spaces.feasible import build_feasible_set
-from autotune.spaces.feasible.groups import ordered_factorizations
+from autotune.spaces.feasible.build import ordered_factorizations
 
 
 def divisors(value: int) -> list[int]:

@@ -26,7 +26,7 @@ from autotune.sketches import (
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.spaces.feasible import FeasibleSet, build_feasible_set
-from autotune.spaces.feasible.groups import ordered_factorizations
+from autotune.spaces.feasible.build import ordered_factorizations
 from autotune.targets import preset
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")

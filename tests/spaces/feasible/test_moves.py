@@ -14,7 +14,7 @@ from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.expressions import const, var
 from autotune.sketches import AtMost, Factor, OneOf, Ordinal, ProductEquals, Sketch
 from autotune.spaces.feasible import build_feasible_set
-from autotune.spaces.feasible.groups import parameter_groups
+from autotune.spaces.feasible.build import parameter_groups
 
 Row = tuple[int, ...]
 

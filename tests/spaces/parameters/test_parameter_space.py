@@ -14,7 +14,7 @@ from autotune.spaces.parameters import (
     parameter_space,
     recorded_space,
 )
-from autotune.spaces.parameters.conditions import Condition, parse_condition
+from autotune.spaces.parameters.parameter import Condition, parse_condition
 from autotune.spaces.parameters.parameter_space import translate
 
 BLOCK = Parameter("block", (16, 32, 64, 128), default=32)

@@ -25,9 +25,9 @@ from autotune.ir.workloads.reference import reference_outputs
 from autotune.nest import derive_nest
 from autotune.sketches import Candidate, FuseConsumer, FuseProducer, Inline, Pack, Parallel, Sketch
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
-from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
+from autotune.spaces.sketch_space import loosen
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
 

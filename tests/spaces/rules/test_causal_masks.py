@@ -29,9 +29,9 @@ from autotune.ir.workloads.reference import evaluate_body, reference_outputs
 from autotune.nest import derive_nest, describe
 from autotune.sketches import BoundLoop, Candidate, Sketch
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
-from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL, shown_columns
+from autotune.spaces.sketch_space import loosen
 from autotune.testing.nest_interpreter import run_candidate
 
 ALL = {"Y", "A", "R", "E", "M_partial", "S_partial"}

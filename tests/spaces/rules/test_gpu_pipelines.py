@@ -10,8 +10,8 @@ from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, conv2d, dense, gemm
-from autotune.models.pruning.psa_corrected import corrected_symbols
 from autotune.models.pruning.psa_gpu import GpuScorer
+from autotune.models.pruning.psa_symbols import corrected_symbols
 from autotune.nest import derive_nest, nest_tape
 from autotune.sketches import STEP_TYPES, Candidate, PipelineFetches, Sketch
 from autotune.spaces import ScheduleLimits, SketchSpace

@@ -27,7 +27,7 @@ from autotune.ir.workloads import (
     reference_outputs,
 )
 from autotune.measure.validation import error_bound, relative_bound
-from autotune.models.pruning.launches import launches
+from autotune.models.pruning.gpu_accesses import launches
 from autotune.models.pruning.psa_gpu import GpuScorer
 from autotune.nest import derive_nest, layout_conflict
 from autotune.sketches import (

@@ -26,9 +26,9 @@ from autotune.ir.workloads import (
     reference_outputs,
 )
 from autotune.measure.validation import error_bound, relative_bound
-from autotune.models.pruning.launches import launches
-from autotune.models.pruning.psa_corrected import corrected_symbols
+from autotune.models.pruning.gpu_accesses import launches
 from autotune.models.pruning.psa_gpu import GpuScorer
+from autotune.models.pruning.psa_symbols import corrected_symbols
 from autotune.nest import derive_nest, layout_conflict, nest_tape
 from autotune.sketches import (
     STEP_TYPES,

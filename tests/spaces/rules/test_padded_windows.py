@@ -30,9 +30,9 @@ from autotune.ir.workloads import (
 from autotune.nest import derive_nest
 from autotune.sketches import BoundLoop, Candidate, Tensorize
 from autotune.spaces import BUILT_IN_RULES, SketchSpace
-from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.multi_level_tiling import PaddedWindow, padded_windows
+from autotune.spaces.sketch_space import loosen
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
 

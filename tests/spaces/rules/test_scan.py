@@ -23,9 +23,9 @@ from autotune.sketches import (
     chunk_scan,
 )
 from autotune.spaces import BUILT_IN_RULES, SketchSpace
-from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.scan import CHUNKED_LABEL
+from autotune.spaces.sketch_space import loosen
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
 

@@ -22,8 +22,7 @@ from autotune.store.database import RecordFilter
 from autotune.store.jsonl import import_lines, read_lines
 from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import open_database, opening
-from autotune.store.sqlite.migrations import MIGRATIONS, migrate
-from autotune.store.sqlite.redigest import redigest
+from autotune.store.sqlite.migrations import MIGRATIONS, migrate, redigest
 from autotune.store.sqlite.rows import replace, select
 from autotune.store.sqlite.schema import COLUMNS, SCHEMA_VERSION
 from autotune.testing.sample_records import KEY, sample_baseline, sample_record, sample_run

@@ -11,7 +11,7 @@ import numpy as np
 from attrs import frozen
 
 from autotune.backends import ALIGNMENT
-from autotune.ir.bfloat16 import bfloat16_bits
+from autotune.ir.element_types import bfloat16_bits
 from autotune.lower.elementary import (
     ELEMENTARY,
     Arithmetic,

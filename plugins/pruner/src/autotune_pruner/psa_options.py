@@ -10,7 +10,7 @@ from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.models import ModelContext
 from autotune.models.pruning import PSA, PruningModel
 from autotune.models.pruning.psa_gpu import FORMULAS, PublishedGpu, published_gpu, symbol_tape
-from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS
+from autotune.models.pruning.psa_symbols import PUBLISHED_SYMBOLS
 from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch, Sketch
 

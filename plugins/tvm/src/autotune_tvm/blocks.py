@@ -21,8 +21,14 @@ from tvm_ffi import structural_equal
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import Constant
-from autotune.ir.rewrites.reductions import Reduction, check_start, stages_of
-from autotune.ir.rewrites.varying_windows import Window, window_of, within_windows
+from autotune.ir.rewrites.reductions import (
+    Reduction,
+    Window,
+    check_start,
+    stages_of,
+    window_of,
+    within_windows,
+)
 from autotune.ir.workloads import Axis, Stage, Tensor
 from autotune_tvm.passes.statements import at, reads, walk
 from autotune_tvm.scalar_import import BodyReader, dtype_of

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tvm import IRModule, te, tirx
 
 from autotune.backends import aligned_copy, aligned_empty, time_native_call
-from autotune.ir.bfloat16 import bfloat16_bits
+from autotune.ir.element_types import bfloat16_bits
 from autotune.targets import Target, detect_cpu
 
 PLAIN = Target(kind="cpu", name="plain", processor="x86-64")

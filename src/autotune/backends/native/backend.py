@@ -171,7 +171,7 @@ class NativeBackend(Backend):
 
     def diagnose(self) -> list[tuple[str, str, str]]:
         """The place where compiled programs are kept: label, status, message."""
-        from autotune.backends.native.object_cache import object_cache_findings
+        from autotune.backends.native.machine_code import object_cache_findings
 
         return object_cache_findings()
 

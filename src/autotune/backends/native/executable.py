@@ -1,11 +1,13 @@
-"""Compiled programs, bound to arrays and called."""
+"""Compiled programs, bound to arrays and called on pools of threads."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from math import prod
 from pathlib import Path
@@ -15,10 +17,10 @@ import numpy as np
 from attrs import asdict, frozen
 from numpy.typing import DTypeLike, NDArray
 
+from autotune import _native
 from autotune.backends.arrays import ALIGNMENT, aligned_empty, check_arguments, poison_array
 from autotune.backends.backend import BoundCall, BuildFailed, Executable
 from autotune.backends.native.machine_code import LoadedCode, digest_of, load_object
-from autotune.backends.native.threads import launch_on
 from autotune.backends.native_call import NativeCall, NativeCallFailed, time_native_call
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
@@ -27,14 +29,43 @@ from autotune.sketches.intrinsics.tile_registers import REFUSED, REQUEST
 
 __all__ = [
     "Code",
+    "Launch",
     "Layout",
     "NativeExecutable",
     "NestExecutable",
     "Packed",
     "Scratch",
     "ask_for_tiles",
+    "launch_on",
     "read_program",
 ]
+
+
+@frozen
+class Launch:
+    """The means of a program to start tasks; both are 0 where it runs them itself.
+
+    Attributes:
+        function: Address of ``void launch(pool, task, arrays, count)``.
+        pool: Its first argument.
+    """
+
+    function: int = 0
+    pool: int = 0
+
+
+def launch_on(threads: int) -> Launch:
+    """The pool of this process with so many threads, made on first use; none for one thread."""
+    if threads < 2:
+        return Launch()
+    return Launch(_native.launcher(), _pool(threads, os.getpid()).address)
+
+
+@lru_cache(maxsize=8)
+def _pool(threads: int, process: int) -> _native.ThreadPool:
+    """A pool whose threads belong to this process: those of its parent are not in a child."""
+    return _native.ThreadPool(threads)
+
 
 Array = NDArray[Any]
 

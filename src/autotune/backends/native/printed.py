@@ -18,7 +18,7 @@ from attrs import field, frozen
 from autotune.backends.backend import BuildRequest
 from autotune.backends.native.backend import NativeBackend, candidate_of
 from autotune.backends.native.executable import Layout
-from autotune.backends.native.object_cache import object_cache
+from autotune.backends.native.machine_code import object_cache
 from autotune.sketches import Candidate, Tensorize
 from autotune.sketches.intrinsics import INTRINSICS
 

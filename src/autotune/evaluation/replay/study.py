@@ -28,8 +28,7 @@ from autotune.process.blas_threads import one_blas_thread
 from autotune.sketches import Sketch
 from autotune.sketches.candidates import Matrix
 from autotune.spaces.feasible import FeasibleSet
-from autotune.spaces.feasible.build import join_groups
-from autotune.spaces.feasible.groups import ParamGroup
+from autotune.spaces.feasible.build import ParamGroup, join_groups
 from autotune.spaces.feasible_space import FeasibleSpace
 from autotune.store.database import Database
 from autotune.store.records import Outcome, Record

@@ -165,8 +165,7 @@ def page(summary: Summary, differences: Sequence[Difference] = ()) -> str:
         ModuleNotFoundError: matplotlib or jinja2 is not installed.
     """
     from autotune.evaluation.replay.plot import score_plot, space_plot
-    from autotune.report.pages.page import render
-    from autotune.report.pages.sections import Section
+    from autotune.report.pages.sections import Section, render
 
     first = [strategies_table(summary)]
     if differences:

@@ -16,19 +16,17 @@ from autotune.models.cost.cost_model import (
 from autotune.models.cost.gbdt import GradientBoostedTrees
 from autotune.models.cost.model_file import (
     ModelFile,
+    ObservationLog,
     SavedModel,
+    arrays_digest,
+    arrays_from_json,
+    arrays_to_json,
+    check_model,
     read_model,
     trained_model,
     write_model,
 )
 from autotune.models.cost.random import RandomCostModel
-from autotune.models.cost.saved_state import (
-    ObservationLog,
-    arrays_digest,
-    arrays_from_json,
-    arrays_to_json,
-    check_model,
-)
 
 __all__ = [
     "AnalyticCostModel",

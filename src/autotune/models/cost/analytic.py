@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.models.context import ModelContext
 from autotune.models.cost.cost_model import DifferentiableCostModel
-from autotune.models.cost.saved_state import check_model
+from autotune.models.cost.model_file import check_model
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch, per_sketch
 from autotune.sketches.candidates import order_of
@@ -48,8 +48,7 @@ class AnalyticEstimate:
 
     def __init__(self, target: Target) -> None:
         # Here, because naming the model must not cost loading the loop nest.
-        from autotune.models.cost.analytic_cpu import CPU_COMPONENTS
-        from autotune.models.cost.analytic_gpu import GPU_COMPONENTS
+        from autotune.models.cost.components import CPU_COMPONENTS, GPU_COMPONENTS
 
         self._target = target
         self.components: tuple[str, ...] = (
@@ -59,8 +58,7 @@ class AnalyticEstimate:
         self._tape = per_sketch(self._derive, exact=True)
 
     def _derive(self, sketch: Sketch) -> RelaxedTape:
-        from autotune.models.cost.analytic_cpu import cpu_components
-        from autotune.models.cost.analytic_gpu import gpu_components
+        from autotune.models.cost.components import cpu_components, gpu_components
         from autotune.nest import build_tape
         from autotune.nest.relaxed import RelaxedTape, param_bounds
 

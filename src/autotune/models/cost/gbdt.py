@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.models.context import ModelContext
 from autotune.models.cost.cost_model import TrainableCostModel, TrainingGroup
-from autotune.models.cost.model_file import read_model, write_model
-from autotune.models.cost.saved_state import check_model
+from autotune.models.cost.model_file import check_model, read_model, write_model
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import order_of

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.models.context import ModelContext
 from autotune.models.cost.cost_model import CostModel
-from autotune.models.cost.saved_state import check_model
+from autotune.models.cost.model_file import check_model
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import Matrix

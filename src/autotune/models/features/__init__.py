@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from autotune.models.features.columns import DATAFLOW_COLUMNS, FEATURE_COLUMNS
 from autotune.models.features.nest import (
     FEATURE_NAMES,
     FEATURE_VERSION,
@@ -12,7 +11,7 @@ from autotune.models.features.nest import (
     statement_features,
 )
 from autotune.models.features.pam import PAM_VERSION, PamFeatures, pam_features
-from autotune.models.features.quantities import FIDELITIES
+from autotune.models.features.quantities import DATAFLOW_COLUMNS, FEATURE_COLUMNS, FIDELITIES
 from autotune.models.features.relaxed_features import (
     RELAXED_COLUMNS,
     RELAXED_RAW_COLUMNS,
@@ -22,21 +21,21 @@ from autotune.models.features.relaxed_features import (
 )
 
 __all__ = [
-    "FEATURE_NAMES",
-    "FEATURE_VERSION",
-    "STATEMENT_FEATURES",
-    "estimated_seconds",
-    "pooled_features",
-    "statement_features",
     "DATAFLOW_COLUMNS",
     "FEATURE_COLUMNS",
+    "FEATURE_NAMES",
+    "FEATURE_VERSION",
     "FIDELITIES",
     "PAM_VERSION",
     "RELAXED_COLUMNS",
     "RELAXED_RAW_COLUMNS",
     "RELAXED_VERSION",
+    "STATEMENT_FEATURES",
     "PamFeatures",
     "RelaxedFeatures",
     "RelaxedPoints",
+    "estimated_seconds",
     "pam_features",
+    "pooled_features",
+    "statement_features",
 ]

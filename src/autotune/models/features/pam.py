@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IntExpr
-from autotune.models.features.columns import ARITHMETIC, FEATURE_COLUMNS, operation_classes
 from autotune.models.features.quantities import (
+    ARITHMETIC,
     BUFFER_OUTPUTS,
+    FEATURE_COLUMNS,
     Conventions,
     buffer_outputs,
     conventions_for,
     dataflow_accesses,
     depth_outputs,
+    operation_classes,
     statement_outputs,
 )
 from autotune.nest import (

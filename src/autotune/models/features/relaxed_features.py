@@ -17,16 +17,14 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.ir.expressions import IntExpr, const, maximum, minimum
-from autotune.models.features.columns import (
+from autotune.models.features.quantities import (
     ARITHMETIC,
     BUFFERS,
     FEATURE_COLUMNS,
-    operation_classes,
-)
-from autotune.models.features.quantities import (
     Conventions,
     buffer_outputs,
     conventions_for,
+    operation_classes,
     statement_outputs,
 )
 from autotune.nest import LoopNest, Statement, build_tape, derive_nest, sketch_quantities

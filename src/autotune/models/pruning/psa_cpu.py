@@ -15,7 +15,7 @@ compute: only what is left of it when they have is added.
 
 Native code computes it from symbols that a tape gives. Written as expressions of the tape it would
 take 1.7 times as long: for the tiles of a matrix product of 512^3 a tape of the coarser estimate
-in :mod:`autotune.models.cost.analytic_cpu` evaluates 3.1 million configurations a second where
+in :mod:`autotune.models.cost.components` evaluates 3.1 million configurations a second where
 this scores 5.3 million (one core of a busy Xeon with AMX).
 """
 

@@ -26,9 +26,9 @@ __all__ = [
     "PUBLISHED_GPUS",
     "Calibration",
     "CorrectedGpu",
+    "GpuScorer",
     "PublishedGpu",
     "corrected_gpu",
-    "GpuScorer",
     "published_gpu",
     "symbol_tape",
 ]
@@ -239,9 +239,13 @@ def symbol_tape(sketch: Sketch, target: Target, formula: str) -> tuple[Tape, lis
     (corrected), then ``limit/INDEX`` for what a maximum belongs to.
     """
     # Here, because naming a model must not cost loading the loop nest.
-    from autotune.models.pruning.launches import limits
-    from autotune.models.pruning.psa_corrected import CORRECTED_SYMBOLS, corrected_symbols
-    from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS, published_symbols
+    from autotune.models.pruning.gpu_accesses import limits
+    from autotune.models.pruning.psa_symbols import (
+        CORRECTED_SYMBOLS,
+        PUBLISHED_SYMBOLS,
+        corrected_symbols,
+        published_symbols,
+    )
     from autotune.nest import build_tape, derive_nest
 
     nest = derive_nest(sketch)

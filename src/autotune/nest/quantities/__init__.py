@@ -19,7 +19,9 @@ from autotune.nest.quantities.regions import (
     unique_elements,
 )
 from autotune.nest.quantities.reuse import (
+    Walk,
     contiguous,
+    counted,
     covered,
     innermost_stride,
     line_bytes,
@@ -27,13 +29,13 @@ from autotune.nest.quantities.reuse import (
     lines_by_power,
     memory_quantities,
     operation_quantities,
+    physical_region,
     reloads,
     reuse_of,
     reuse_quantities,
     touched_bytes,
     traffic_quantities,
 )
-from autotune.nest.quantities.strides import Walk, counted, physical_region
 
 __all__ = [
     "KIND_OUTPUTS",

@@ -5,23 +5,25 @@ Only :mod:`autotune.nest.relaxed.torch_function` imports torch, and it has to be
 
 from __future__ import annotations
 
-from autotune.nest.relaxed.bounds import ParamBounds, param_bounds
-from autotune.nest.relaxed.lowering import (
+from autotune.nest.relaxed.relaxed_tape import (
+    FELIX,
     FORMS,
     Lowered,
+    ParamBounds,
     RelaxedInstruction,
+    RelaxedTape,
+    Smoothing,
     lower_exact,
     lower_relaxed,
+    param_bounds,
 )
-from autotune.nest.relaxed.relaxed_tape import RelaxedTape
-from autotune.nest.relaxed.smoothing import FELIX, Smoothing
 
 __all__ = [
     "FELIX",
     "FORMS",
+    "Lowered",
     "ParamBounds",
     "RelaxedInstruction",
-    "Lowered",
     "RelaxedTape",
     "Smoothing",
     "lower_exact",

@@ -25,9 +25,8 @@ from autotune.process.cache_folder import user_cache_folder
 from autotune.sketches import STEP_TYPES, Prepack, Sketch
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces import FeasibleSpace, SketchSpace
-from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import replayable_sketches
-from autotune.spaces.sketch_space import BUILT_IN_RULES
+from autotune.spaces.sketch_space import BUILT_IN_RULES, loosen
 from autotune.store.jsonl import replacing
 from autotune.targets import Target
 

@@ -59,10 +59,9 @@ from autotune.networks.passes.workload_forms import (
     scaled_read,
 )
 from autotune.sketches import BoundLoop, Sketch
-from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import replayable_sketches
 from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
-from autotune.spaces.sketch_space import BUILT_IN_RULES
+from autotune.spaces.sketch_space import BUILT_IN_RULES, loosen
 from autotune.targets import Target
 
 __all__ = ["LEAST_KEYS", "fuse_attention", "fused"]

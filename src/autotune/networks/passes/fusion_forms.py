@@ -18,9 +18,14 @@ from autotune.ir.workloads.composing import computed_where_read
 from autotune.sketches import STEP_TYPES
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.rules import SketchDraft
-from autotune.spaces.rules.access import is_expensive, is_pointwise
-from autotune.spaces.rules.epilogue import reduction_before
-from autotune.spaces.rules.rows import is_without_reuse, numbers_behind, rows_behind
+from autotune.spaces.rules.access import (
+    is_expensive,
+    is_pointwise,
+    is_without_reuse,
+    numbers_behind,
+    rows_behind,
+)
+from autotune.spaces.rules.inline import reduction_before
 from autotune.targets import Target
 
 __all__ = [

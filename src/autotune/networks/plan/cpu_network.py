@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from autotune.backends import ALIGNMENT, BuildFailed, NativeCall, aligned_copy, aligned_empty
 from autotune.backends.native import NativeBackend
+from autotune.backends.native.executable import launch_on
 from autotune.backends.native.exports import machine_of
 from autotune.backends.native.machine_code import compile_library, compile_text, load_object
-from autotune.backends.native.threads import launch_on
 from autotune.backends.native_call import sample_native_call
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.element_types import element_type

@@ -1,15 +1,19 @@
-"""The sections of a page, as tables, plots and listings."""
+"""The sections of a page, as tables, plots and listings, and the page, which needs no network."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from operator import attrgetter
+from pathlib import Path
 
 from attrs import frozen
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune.errors import AutotuneError, one_line
 from autotune.external import recorded_configuration
+from autotune.ir.printable import printable
 from autotune.nest import describe
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.report import formats
@@ -31,7 +35,7 @@ from autotune.sketches import Candidate, baseline_label
 from autotune.store.trial_log import describe_counts
 from autotune.targets import Target
 
-__all__ = ["Block", "Listing", "Section", "sections"]
+__all__ = ["Block", "Listing", "Section", "render", "render_page", "sections"]
 
 _MESSAGE_WIDTH = 300
 _TITLE_WIDTH = 160
@@ -353,3 +357,56 @@ def _date(created: float) -> str:
         return f"{datetime.fromtimestamp(created, timezone.utc):%Y-%m-%d %H:%M} UTC"
     except (OverflowError, ValueError, OSError):
         return "-"
+
+
+_TEMPLATE = "page.html.jinja"
+
+
+def render_page(contents: Contents, sections: Sequence[Section]) -> str:
+    """The page as HTML.
+
+    Args:
+        contents: What the sections were made of.
+        sections: In the order in which they are shown.
+    """
+    records = sum(task.outcomes.total() for task in contents.tasks)
+    summary = f"{len(contents.tasks)} tasks, {len(contents.runs)} runs, {records} records"
+    return render("Tuning report", contents.location, summary, sections)
+
+
+def render(heading: str, location: str, summary: str, sections: Sequence[Section]) -> str:
+    """A page as HTML.
+
+    Args:
+        heading: What it is.
+        location: What it is about.
+        summary: How much there is in it.
+        sections: In the order in which they are shown.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_clean,
+    )
+    environment.filters["data_uri"] = _data_uri
+    environment.tests.update(table=_is(Table), plot=_is(Plot), listing=_is(Listing))
+    text: str = environment.get_template(_TEMPLATE).render(
+        heading=heading, location=location, summary=summary, sections=sections
+    )
+    return text
+
+
+def _clean(value: object) -> object:
+    # Texts that are escaped already are of another type.
+    return printable(value) if type(value) is str else value
+
+
+def _data_uri(svg: str) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+
+
+def _is(kind: type) -> object:
+    return lambda value: isinstance(value, kind)

@@ -9,13 +9,14 @@ from attrs import frozen
 
 from autotune.plugins.options import option, read_options
 from autotune.search.schedulers.gradients import task_gradients
-from autotune.search.schedulers.objective import Objective, objective_slopes
 from autotune.search.schedulers.task_scheduler import (
+    Objective,
     SchedulerContext,
     TaskScheduler,
     check_round,
     check_scheduler,
     check_tasks,
+    objective_slopes,
 )
 
 

@@ -44,8 +44,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from autotune.search.schedulers.objective import Objective, objective_slopes
-from autotune.search.schedulers.task_scheduler import TaskInfo
+from autotune.search.schedulers.task_scheduler import Objective, TaskInfo, objective_slopes
 
 PATIENCE = 5
 """Rounds more than all others of its group after which a slow task counts as alone."""

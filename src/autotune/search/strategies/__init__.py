@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from autotune.search.strategies.annealing import AnnealingOptions, AnnealingStrategy
 from autotune.search.strategies.auto import AutoOptions, AutoStrategy
-from autotune.search.strategies.evolutionary import EvolutionaryOptions, EvolutionaryStrategy
+from autotune.search.strategies.evolutionary import (
+    EvolutionaryOptions,
+    EvolutionaryStrategy,
+    Pool,
+    ScoredBatch,
+)
 from autotune.search.strategies.grid import GridStrategy
 from autotune.search.strategies.history import History
-from autotune.search.strategies.pool import Pool, ScoredBatch
 from autotune.search.strategies.random import RandomStrategy
 from autotune.search.strategies.sampling import FreshSampler
 from autotune.search.strategies.strategy import (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from autotune.sketches.intrinsics.declared import INTRINSICS, PAIR_PRODUCTS, find_intrinsic
-from autotune.sketches.intrinsics.fragment import Digit, Fragment
 from autotune.sketches.intrinsics.intrinsic import (
+    Digit,
+    Fragment,
     Intrinsic,
     IntrinsicOperand,
     result_levels,

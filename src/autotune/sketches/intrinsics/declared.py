@@ -12,12 +12,13 @@ from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
-from autotune.sketches.intrinsics.fragment import (
+from autotune.sketches.intrinsics.intrinsic import (
+    Intrinsic,
+    IntrinsicOperand,
     accumulator_fragment,
     factor_fragments,
     warpgroup_accumulator_fragment,
 )
-from autotune.sketches.intrinsics.intrinsic import Intrinsic, IntrinsicOperand
 
 __all__ = ["INTRINSICS", "PAIR_PRODUCTS", "find_intrinsic"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from autotune.spaces.feasible.build import build_feasible_set
-from autotune.spaces.feasible.feasible_set import FeasibleSet
+from autotune.spaces.feasible.build import FeasibleSet, build_feasible_set
 
 __all__ = ["FeasibleSet", "build_feasible_set"]

@@ -1,27 +1,529 @@
-"""The feasible configurations of a sketch, joined group by group."""
+"""The feasible configurations of a sketch, joined group by group.
+
+Distance of configurations from satisfying the constraints of a sketch.
+
+Every constraint becomes an expression of the parameters, its residual: 0 where it holds, else by
+how much it is violated. Native code evaluates them for a whole matrix.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import add, mul
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from attrs import evolve, field, frozen
+from numpy.typing import NDArray
 
-from autotune.errors import InvalidValueError
-from autotune.nest.tape import build_tape
-from autotune.sketches import ProductEquals, Sketch
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.expressions import IntExpr, const, maximum, minimum, var
+from autotune.nest.tape import Instruction, Tape, build_tape
+from autotune.sketches import (
+    AtLeast,
+    AtMost,
+    Constraint,
+    Factor,
+    OneOf,
+    Param,
+    ProductEquals,
+    Sketch,
+)
 from autotune.sketches.candidates import Matrix
-from autotune.spaces.feasible.feasible_set import FeasibleSet
-from autotune.spaces.feasible.groups import ParamGroup, parameter_groups
-from autotune.spaces.feasible.residuals import residual_tape
-from autotune.spaces.feasible.terms import Range, Ranges, Relation, Relational, Splitter
 
 if TYPE_CHECKING:
-    from autotune import _native
-from attrs import field, frozen
+    from typing_extensions import Self
 
-from autotune.nest.tape import Instruction, Tape
-from autotune.spaces.feasible.terms import UNKNOWN, Term
+    from autotune import _native
+
+__all__ = ["is_feasible", "residual", "residual_tape", "residuals"]
+
+LARGEST = 2**62
+"""Bounds from here on count as unknown: native code holds 64 bits."""
+
+Relational = AtMost | AtLeast | OneOf
+"""A constraint that may join groups; a product is a group."""
+
+Range = tuple[int, int]
+UNKNOWN: Range = (-LARGEST, LARGEST)
+
+
+@frozen(eq=False)
+class Term:
+    """An expression over columns of signatures; equality is identity.
+
+    Attributes:
+        op: ``const`` (args: its value), ``column`` (args: group and column) or an operation.
+        args: What it is made of.
+        groups: Bit mask of the groups it depends on.
+    """
+
+    op: str
+    args: tuple[Any, ...]
+    groups: int
+
+
+@frozen(eq=False)
+class Relation:
+    """A constraint between groups: what ``term`` may be.
+
+    Attributes:
+        least, most: Inclusive bounds, None where there is none.
+        values: If any, the only values allowed; sorted.
+    """
+
+    term: Term
+    least: int | None
+    most: int | None
+    values: tuple[int, ...]
+
+
+class Splitter:
+    """Replaces the largest parts of expressions that belong to one group by columns.
+
+    Sums and products are taken apart by owner first: in ``x0*y0*x1`` the group of x is seen
+    through ``x0*x1``. ``columns`` collects the expressions that make up each group's signature.
+    """
+
+    def __init__(self, owners: Mapping[str, int], groups: int) -> None:
+        self.columns: list[dict[IntExpr, int]] = [{} for _ in range(groups)]
+        self._owners = owners
+        self._masks: dict[IntExpr, int] = {}
+
+    def relation(self, constraint: Relational) -> Relation:
+        """A constraint as a relation."""
+        if isinstance(constraint, AtMost):
+            return Relation(self.term(constraint.expression), None, constraint.limit, ())
+        if isinstance(constraint, AtLeast):
+            return Relation(self.term(constraint.expression), constraint.limit, None, ())
+        values = tuple(sorted(set(constraint.values)))
+        least, most = (values[0], values[-1]) if values else (1, 0)
+        return Relation(self.term(constraint.expression), least, most, values)
+
+    def groups_of(self, expression: IntExpr) -> int:
+        """Bit mask of the groups that an expression depends on."""
+        if expression.op == "const":
+            return 0
+        known = self._masks.get(expression)
+        if known is not None:
+            return known
+        if expression.op == "var":
+            mask = 1 << self._owners[expression.args[0]]
+        else:
+            mask = 0
+            for arg in expression.args:
+                mask |= self.groups_of(arg)
+        self._masks[expression] = mask
+        return mask
+
+    def term(self, expression: IntExpr) -> Term:
+        """The expression over columns."""
+        mask = self.groups_of(expression)
+        if mask == 0:
+            return Term("const", (expression.args[0],), 0)
+        if mask & (mask - 1) == 0:
+            return self._column(mask, expression)
+        if expression.op not in ("add", "mul"):
+            return Term(expression.op, tuple(self.term(arg) for arg in expression.args), mask)
+        owned: dict[int, list[IntExpr]] = {}
+        shared: list[Term] = []
+        for arg in expression.args:
+            owner = self.groups_of(arg)
+            if owner & (owner - 1) == 0 and owner != 0:
+                owned.setdefault(owner, []).append(arg)
+            else:
+                shared.append(self.term(arg))
+        combine = add if expression.op == "add" else mul
+        own = [self._column(owner, reduce(combine, args)) for owner, args in owned.items()]
+        return Term(expression.op, (*own, *shared), mask)
+
+    def _column(self, mask: int, expression: IntExpr) -> Term:
+        group = mask.bit_length() - 1
+        columns = self.columns[group]
+        return Term("column", (group, columns.setdefault(expression, len(columns))), mask)
+
+
+class Ranges:
+    """The interval of a term from the intervals of the columns, ``ranges[group][column]``."""
+
+    def __init__(self, ranges: Sequence[Sequence[Range]]) -> None:
+        self._columns = ranges
+        self._known: dict[Term, Range] = {}
+
+    def of(self, term: Term) -> Range:
+        """Smallest and largest value, or ``UNKNOWN``."""
+        if term not in self._known:
+            self._known[term] = self._find(term)
+        return self._known[term]
+
+    def _find(self, term: Term) -> Range:
+        if term.op == "const":
+            return (term.args[0], term.args[0])
+        if term.op == "column":
+            group, column = term.args
+            found: Range = self._columns[group][column]
+            return found
+        return _over(term.op, [self.of(arg) for arg in term.args])
+
+
+def expression_range(expression: IntExpr, ranges: Mapping[str, Range]) -> Range:
+    """An interval that holds all values of an expression over variables with these intervals.
+
+    ``UNKNOWN`` where an operation has none, or where 64 bits might not hold it.
+    """
+    if expression.op == "const":
+        return (expression.args[0], expression.args[0])
+    if expression.op == "var":
+        return ranges[expression.args[0]]
+    return _over(expression.op, [expression_range(arg, ranges) for arg in expression.args])
+
+
+def _over(op: str, args: Sequence[Range]) -> Range:
+    """The interval of an operation over intervals."""
+    if UNKNOWN in args:
+        return UNKNOWN
+    if op == "select":
+        low, high = min(args[1][0], args[2][0]), max(args[1][1], args[2][1])
+    else:
+        low, high = reduce(lambda left, right: _combined(op, left, right), args[1:], args[0])
+    return (low, high) if low > -LARGEST and high < LARGEST else UNKNOWN
+
+
+def _combined(op: str, left: Range, right: Range) -> Range:
+    if op == "add":
+        return left[0] + right[0], left[1] + right[1]
+    if op == "mul":
+        corners = [a * b for a in left for b in right]
+        return min(corners), max(corners)
+    if op in ("min", "max"):
+        choose = min if op == "min" else max
+        return choose(left[0], right[0]), choose(left[1], right[1])
+    if op == "less":
+        return 0, 1
+    if op == "floordiv" and right[0] >= 1:
+        corners = [a // b for a in left for b in right]
+        return min(corners), max(corners)
+    if op == "mod" and right[0] >= 1:
+        return 0, (min(left[1], right[1] - 1) if left[0] >= 0 else right[1] - 1)
+    return UNKNOWN
+
+
+_CHUNK = 4096
+_SEEDS = 2**64
+
+
+@frozen(eq=False)
+class FeasibleSet:
+    """Points over named integer columns, held as a graph that counts and draws them exactly.
+
+    Everything drawn is a function of a seed and an index alone (Philox4x32-10, Salmon et al.,
+    SC'11): ``first`` is the index of the first row, so that chunks and any number of threads give
+    the rows that one call on one thread would give.
+
+    Attributes:
+        title: What the points belong to, for messages.
+        columns: Names of the columns.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    _graph: _native.FeasibleSet
+
+    @property
+    def count(self) -> int:
+        """Number of points, exactly; 0 when the constraints contradict."""
+        high, low = self._graph.count
+        return high << 64 | low
+
+    @property
+    def edges(self) -> int:
+        """Size of the graph that holds the configurations, in edges."""
+        return self._graph.edges
+
+    def uniform(self, n: int, seed: int, first: int = 0, threads: int = 1) -> Matrix:
+        """``n`` configurations, independent and exactly uniform; shape [n, params].
+
+        Raises:
+            InvalidValueError: the set is empty, or an argument is out of range.
+        """
+        self._check_drawing(n, seed, first, threads)
+        return self._graph.uniform(n, seed, first, threads)
+
+    def stratified(self, n: int, seed: int, first: int = 0, threads: int = 1) -> Matrix:
+        """``n`` configurations; for each a parameter that varies, one of its feasible values and
+        a configuration with that value are drawn, each uniformly.
+
+        Raises:
+            InvalidValueError: the set is empty, or an argument is out of range.
+        """
+        self._check_drawing(n, seed, first, threads)
+        return self._graph.stratified(n, seed, first, threads)
+
+    def contains(self, matrix: Matrix, threads: int = 1) -> NDArray[np.bool_]:
+        """Return whether each row is feasible; [n]."""
+        return self._graph.contains(self._rows(matrix), threads)
+
+    def neighbours(self, matrix: Matrix, seed: int, first: int = 0, threads: int = 1) -> Matrix:
+        """Each row with one group of parameters at one of its nearest feasible values.
+
+        Distances are sums over the group's parameters of differences of logarithms; of the ten
+        nearest rows of the group's table that are feasible beside the other groups one is drawn.
+        A row that cannot move, or is infeasible itself, stays as it is.
+
+        Raises:
+            InvalidValueError: the set is empty, or an argument is out of range.
+        """
+        self._check_drawing(len(matrix), seed, first, threads)
+        return self._graph.neighbours(self._rows(matrix), seed, first, threads)
+
+    def crossover(
+        self, mothers: Matrix, fathers: Matrix, seed: int, first: int = 0, threads: int = 1
+    ) -> Matrix:
+        """A mixture of each pair, every group of parameters from one of the two.
+
+        Drawn uniformly from the feasible mixtures other than the parents; where there is none,
+        the mother.
+
+        Raises:
+            InvalidValueError: the set is empty, or an argument is out of range.
+        """
+        if len(mothers) != len(fathers):
+            raise InvalidValueError(f"{len(mothers)} mothers, but {len(fathers)} fathers")
+        self._check_drawing(len(mothers), seed, first, threads)
+        rows = self._rows(mothers), self._rows(fathers)
+        return self._graph.crossover(*rows, seed, first, threads)
+
+    def nearest(self, matrix: Matrix, threads: int = 1) -> Matrix:
+        """For each row, whatever its values, a point at the least distance; [n, columns].
+
+        The distance is the sum over columns of the absolute differences of logarithms, values
+        below 1 counting as one half. A row that is a point stays as it is. Of several nearest
+        points one is taken, always the same.
+
+        Raises:
+            InvalidValueError: the set is empty, or an argument is out of range.
+        """
+        self._check_drawing(len(matrix), 0, 0, threads)
+        return self._graph.nearest(self._rows(matrix), threads)
+
+    def values(self, name: str) -> tuple[int, ...]:
+        """The values that a column has in at least one point, sorted.
+
+        Raises:
+            UnknownNameError: the name is not a column.
+        """
+        return tuple(self._graph.values(self._column(name)))
+
+    def restrict(self, values: Mapping[str, Sequence[int]]) -> Self:
+        """The configurations whose parameters have one of the values given for them.
+
+        May be empty. Takes time linear in :attr:`edges`.
+
+        Raises:
+            UnknownNameError: a name is not a column.
+        """
+        columns = [self._column(name) for name in values]
+        allowed = [[int(value) for value in given] for given in values.values()]
+        return evolve(self, graph=self._graph.restricted(columns, allowed))
+
+    def enumerate(self) -> Iterator[tuple[int, ...]]:
+        """Every feasible configuration once, in a fixed order."""
+        count = self.count
+        for first in range(0, count, _CHUNK):
+            yield from map(tuple, self.listed(first, min(_CHUNK, count - first)).tolist())
+
+    def listed(self, first: int, n: int) -> Matrix:
+        """``n`` configurations from position ``first`` of the enumeration on; [n, params].
+
+        Raises:
+            InvalidValueError: there are fewer.
+        """
+        if first < 0 or n < 0 or first + n > self.count:
+            raise InvalidValueError(f"rows {first} to {first + n} of {self.count}")
+        return self._graph.list((first >> 64, first % 2**64), n)
+
+    def _column(self, name: str) -> int:
+        if name not in self.columns:
+            raise UnknownNameError(f"column of {self.title}", name, self.columns)
+        return self.columns.index(name)
+
+    def _rows(self, matrix: Matrix) -> Matrix:
+        width = len(self.columns)
+        if matrix.ndim != 2 or matrix.shape[1] != width or matrix.dtype != np.int64:
+            raise InvalidValueError(
+                f"configurations of {width} parameters are an int64 matrix [n, {width}], "
+                f"not {matrix.dtype} {list(matrix.shape)}"
+            )
+        return np.ascontiguousarray(matrix)
+
+    def _check_drawing(self, n: int, seed: int, first: int, threads: int) -> None:
+        if not (0 <= seed < _SEEDS and first >= 0 and first + n <= _SEEDS):
+            raise InvalidValueError(
+                f"a seed and the indices of a sample are in [0, 2**64), not {seed} and "
+                f"{first} to {first + n}"
+            )
+        if n < 0 or not 1 <= threads <= 1024:
+            raise InvalidValueError(f"{n} configurations on {threads} threads (1 to 1024)")
+        if self.count == 0:
+            raise InvalidValueError(f"{self.title} has no feasible configuration")
+
+
+FACTORIZATION_LIMIT = 4_000_000
+"""Most joint values of one group that are kept in memory."""
+
+
+@frozen(eq=False)
+class ParamGroup:
+    """Some parameters and their joint values, before any constraint but their product.
+
+    Attributes:
+        names: The parameters.
+        columns: Their positions in a configuration.
+        rows: Joint values, shape [m, len(columns)].
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[int, ...]
+    rows: Matrix
+
+
+def ordered_factorizations(total: int, domains: Sequence[tuple[int, ...] | None]) -> Matrix:
+    """Every tuple of factors with the given product, lexicographic; shape [m, len(domains)].
+
+    A domain lists the values a factor may have; None allows any divisor.
+
+    Raises:
+        InvalidValueError: ``total`` is not in [1, 2**50], there are no factors or more than 64,
+            or more than ``FACTORIZATION_LIMIT`` tuples.
+    """
+    from autotune import _native
+
+    positive = [
+        None if domain is None else sorted({value for value in domain if value >= 1})
+        for domain in domains
+    ]
+    try:
+        return _native.ordered_factorizations(total, positive, FACTORIZATION_LIMIT)
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(f"cannot list the factorizations of {total}: {error}") from error
+
+
+def parameter_groups(sketch: Sketch) -> list[ParamGroup]:
+    """The groups of a sketch: one for every product, then one for every parameter left.
+
+    Raises:
+        InvalidValueError: a parameter belongs to two products or a factor to none, or a product
+            is neither constant nor the value of one parameter that lists its values.
+    """
+    position = {name: index for index, name in enumerate(sketch.param_names)}
+    groups: list[ParamGroup] = []
+    grouped: set[str] = set()
+    for constraint in sketch.constraints:
+        if not isinstance(constraint, ProductEquals):
+            continue
+        names = (*sorted(constraint.total.variables), *constraint.factors)
+        again = grouped & set(names) | {name for name in names if names.count(name) > 1}
+        if again:
+            raise InvalidValueError(
+                f"sketch {sketch.name!r}: parameters {sorted(again)} belong to two products"
+            )
+        grouped |= set(names)
+        rows = _product_rows(sketch, constraint)
+        groups.append(ParamGroup(names, tuple(position[name] for name in names), rows))
+    for param in sketch.params:
+        if param.name in grouped:
+            continue
+        if param.values is None:
+            raise InvalidValueError(
+                f"sketch {sketch.name!r}: factor {param.name!r} belongs to no product"
+            )
+        values = np.array(sorted(set(param.values)), dtype=np.int64).reshape(-1, 1)
+        groups.append(ParamGroup((param.name,), (position[param.name],), values))
+    return groups
+
+
+def _product_rows(sketch: Sketch, constraint: ProductEquals) -> Matrix:
+    by_name = {param.name: param for param in sketch.params}
+    domains = [_domain(by_name[name]) for name in constraint.factors]
+    total = constraint.total
+    if total.value is not None:
+        return ordered_factorizations(total.value, domains)
+    extents = by_name[total.args[0]].values if total.op == "var" else None
+    if extents is None:
+        raise InvalidValueError(
+            f"sketch {sketch.name!r}: the product of {', '.join(constraint.factors)} is "
+            f"{total!r}; it has to be a constant or a parameter that lists its values"
+        )
+    parts = [np.empty((0, len(domains) + 1), dtype=np.int64)]
+    for extent in sorted(set(extents)):
+        if extent >= 1:
+            rows = ordered_factorizations(extent, domains)
+            parts.append(np.column_stack([np.full(len(rows), extent), rows]))
+    return np.concatenate(parts)
+
+
+def _domain(param: Param) -> tuple[int, ...] | None:
+    return param.values if isinstance(param, Factor) else (param.values or ())
+
+
+def residual(constraint: Constraint) -> IntExpr:
+    """By how much a constraint is violated; 0 where it holds.
+
+    The excess over a limit or what lacks to it, the distance of a product from its total, or the
+    distance to the nearest of the values allowed (of none at all: 1).
+    """
+    if isinstance(constraint, ProductEquals):
+        product: IntExpr = const(1)
+        for name in constraint.factors:
+            product = product * var(name)
+        return _distance(product, constraint.total)
+    if isinstance(constraint, AtMost):
+        return maximum(constraint.expression - constraint.limit, 0)
+    if isinstance(constraint, AtLeast):
+        return maximum(constraint.limit - constraint.expression, 0)
+    if not constraint.values:
+        return const(1)
+    nearest, *others = (_distance(constraint.expression, const(v)) for v in constraint.values)
+    for other in others:
+        nearest = minimum(nearest, other)
+    return nearest
+
+
+def _distance(left: IntExpr, right: IntExpr) -> IntExpr:
+    return maximum(left - right, right - left)
+
+
+def residual_tape(names: tuple[str, ...], constraints: Sequence[Constraint]) -> Tape:
+    """Residuals as a tape over the parameters ``names``; outputs are called "0", "1", ...
+
+    Raises:
+        InvalidValueError: a constraint uses another parameter.
+    """
+    outputs = {str(index): residual(item) for index, item in enumerate(constraints)}
+    return build_tape(names, outputs)
+
+
+def residuals(sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Residuals of ``sketch.constraints``, in their order; shape [n, constraints].
+
+    Domains of single parameters are not looked at: :meth:`FeasibleSet.contains` does that too.
+
+    Raises:
+        InvalidValueError: the matrix has another number of columns or is not of int64, or a value
+            passes 64 bits.
+    """
+    return residual_tape(sketch.param_names, sketch.constraints).evaluate(matrix)
+
+
+def is_feasible(sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mark the configurations for which all constraints hold; shape [n].
+
+    Raises:
+        InvalidValueError: as :func:`residuals`.
+    """
+    return np.asarray(~residuals(sketch, matrix).any(axis=1))
+
 
 COMBINATION_LIMIT = 2**25
 """Pairs of a state and a signature looked at while joining; a space with more is refused."""

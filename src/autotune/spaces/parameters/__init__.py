@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from autotune.spaces.parameters.conditions import Condition, parse_condition
 from autotune.spaces.parameters.parameter import (
+    Condition,
     Parameter,
     Value,
     column_scale,
     encode_config,
+    parse_condition,
 )
 from autotune.spaces.parameters.parameter_space import (
     ParameterSpace,

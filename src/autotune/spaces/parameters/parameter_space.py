@@ -16,11 +16,16 @@ from autotune.ir.workloads import Workload
 from autotune.sketches import AtMost, Candidate, CandidateBatch, OneOf, Sketch
 from autotune.sketches.candidates import Matrix
 from autotune.spaces.feasible import FeasibleSet
-from autotune.spaces.feasible.build import join_groups
-from autotune.spaces.feasible.groups import ParamGroup
+from autotune.spaces.feasible.build import ParamGroup, join_groups
 from autotune.spaces.feasible_space import FeasibleSpace
-from autotune.spaces.parameters.conditions import Condition, Node, parse_condition
-from autotune.spaces.parameters.parameter import Parameter, Value, encode_config
+from autotune.spaces.parameters.parameter import (
+    Condition,
+    Node,
+    Parameter,
+    Value,
+    encode_config,
+    parse_condition,
+)
 
 __all__ = ["ParameterSpace", "parameter_space", "recorded_space", "translate"]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from autotune.spaces.problems.generation import (
-    ContradictoryConstraints,
-    problem_of,
-    require_solutions,
-    smallest_conflict,
-)
 from autotune.spaces.problems.problem import (
     ConstraintProblem,
+    ContradictoryConstraints,
     Demand,
     Variable,
     describe_problem,
+    problem_of,
+    require_solutions,
+    smallest_conflict,
 )
 
 __all__ = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from autotune.spaces.rules.attention_tiles import AttentionTilesRule
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import ElementwiseRule
-from autotune.spaces.rules.epilogue import EpilogueRule
-from autotune.spaces.rules.inline import InlineRule
+from autotune.spaces.rules.inline import EpilogueRule, InlineRule
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.spaces.rules.row_fusion import RowFusionRule
 from autotune.spaces.rules.rule import SketchRule, generate_sketches, replayable_sketches
@@ -27,6 +26,6 @@ __all__ = [
     "SplitReductionRule",
     "TensorTilingRule",
     "generate_sketches",
-    "replayable_sketches",
     "intrinsic_sketch",
+    "replayable_sketches",
 ]

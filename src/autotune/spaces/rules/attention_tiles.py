@@ -70,11 +70,12 @@ from autotune.spaces.rules.access import (
     largest_divisor,
     operand_forms,
     producer_stage,
+    rows_behind,
+    rows_in_step,
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.spaces.rules.row_fusion import kept_steps, producer_steps
-from autotune.spaces.rules.rows import rows_behind, rows_in_step
 from autotune.spaces.rules.rule import SketchRule
 
 _ZERO, _LOWEST, _INFINITE, _OTHER = "zero", "lowest", "minus infinity", "other"

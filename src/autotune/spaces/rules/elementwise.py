@@ -43,7 +43,7 @@ from autotune.spaces.rules.gpu_levels import (
     vector_widths,
 )
 from autotune.spaces.rules.rule import SketchRule
-from autotune.spaces.rules.vector_levels import is_covered, stream_choice, vector_levels
+from autotune.spaces.rules.tile_params import is_covered, stream_choice, vector_levels
 
 # Rows of a tile: from a part of a cache line of the source to much of a page.
 _TILE_ROWS = (4, 8, 16, 32, 64, 128, 256)

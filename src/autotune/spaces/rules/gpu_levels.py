@@ -1,4 +1,19 @@
-"""Tile factors of a stage on a GPU: parameters and limits of the target."""
+"""Tile factors of a stage on a GPU: parameters and limits of the target.
+
+Kernel of a GPU: a reduction tiled over blocks, threads and the loops of a thread.
+
+The nest, for spatial axes ``x`` and reduce axes ``r``, each level over all axes: ``x.0`` blocks,
+``x.1`` virtual threads, ``x.2`` threads, ``r.0``, fetch of the operands into shared memory,
+``r.1 x.3 r.2 x.4``. This is the structure of Ansor's GPU sketches ("SSSRRSRS", Zheng et al.,
+OSDI'20). Results are accumulated in the registers of a thread over all of ``r`` and written
+once, through the epilogue if there is one.
+
+Layouts of what is fetched into shared memory: padded rows, and rows along a spatial axis.
+
+Threads of a warp that read one below the other meet in one bank where rows are multiples of 32
+words long; rows that are one vector longer spread them. Where a thread reads neighbours along a
+spatial axis that is not the operand's last dimension, rows along that axis let it read vectors.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +22,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from attrs import frozen
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import (
     AffineForm,
+    IndexTerm,
     IntExpr,
+    Load,
     ScalarExpr,
     Select,
     ceildiv,
@@ -21,22 +38,221 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.expressions.scalar import children
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
-from autotune.nest.loop_nest import hull
+from autotune.nest.loop_nest import hull, is_axis
 from autotune.sketches import (
+    Accumulate,
     AtLeast,
     AtMost,
+    Bind,
     Constraint,
+    CooperativeFetch,
+    CoreMatrices,
     Factor,
+    FuseConsumer,
+    Inline,
     OneOf,
+    Order,
     Ordinal,
+    PadExtent,
     Param,
     ProductEquals,
+    SharedLayout,
+    Step,
+    Tile,
+    UnrollLimit,
 )
 from autotune.sketches.limits import ScheduleLimits
-from autotune.spaces.rules.access import depends_on
-from autotune.spaces.rules.gpu_layouts import RowLayout, row_layout, transposable
+from autotune.spaces.rules.access import (
+    depends_on,
+    is_affine,
+    is_expensive,
+    is_gathered,
+    is_pointwise,
+    operand_forms,
+    producer_stage,
+)
+from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.tile_params import padded_extents
 from autotune.targets import Target
+
+__all__ = [
+    "CoreLayout",
+    "Forms",
+    "Kernel",
+    "RowLayout",
+    "fetchable",
+    "inlined_operand",
+    "neighbours",
+    "row_layout",
+    "tiled_kernel",
+    "transposable",
+]
+
+"""Indices of an access, by dimension."""
+
+
+@frozen
+class RowLayout:
+    """Layout of a fetched operand in shared memory.
+
+    Attributes:
+        dims: Its dimensions, outermost first.
+        pad: Elements after each row.
+        param: The parameter that chooses ``pad``; None where there is no choice.
+    """
+
+    dims: tuple[int, ...]
+    pad: IntExpr
+    param: Ordinal | None
+
+    @property
+    def is_turned(self) -> bool:
+        """True if rows lie along another dimension than the operand's last."""
+        return self.dims != tuple(range(len(self.dims)))
+
+    def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
+        """Allocated elements of the region that an access spans."""
+        extents = [hull(form, {axis: reach[axis] for axis in form.coefficients}) for form in forms]
+        *outer, row = (extents[dimension] for dimension in self.dims)
+        return product(outer) * (row + self.pad)
+
+    def step(self, stage: str, operand: str) -> SharedLayout | None:
+        """The step that lays the operand out; None where it lies as it is indexed."""
+        if self.param is None and not self.is_turned:
+            return None
+        return SharedLayout(stage, operand, self.dims, self.pad)
+
+
+@frozen
+class CoreLayout:
+    """Layout of a fetched operand in core matrices of shared memory, which warpgroups read.
+
+    Attributes:
+        dims: Its dimensions; the last one is along the rows of core matrices.
+        width: Elements of such a row.
+        pad: Rows after those of each plane.
+        param: The parameter that chooses ``pad``.
+    """
+
+    dims: tuple[int, ...]
+    width: int
+    pad: IntExpr
+    param: Ordinal
+
+    @property
+    def is_turned(self) -> bool:
+        """True if rows lie along another dimension than the operand's last."""
+        return self.dims != tuple(range(len(self.dims)))
+
+    def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
+        """Allocated elements of the region that an access spans, of whole rows."""
+        extents = [hull(form, {axis: reach[axis] for axis in form.coefficients}) for form in forms]
+        *outer, rows, along = (extents[dimension] for dimension in self.dims)
+        return product(outer) * (rows + self.pad) * along
+
+    def step(self, stage: str, operand: str) -> CoreMatrices:
+        """The step that lays the operand out."""
+        return CoreMatrices(stage, operand, self.dims[-1], self.width, self.pad)
+
+
+def row_layout(
+    stage: Stage,
+    tensor: Tensor,
+    forms: Forms,
+    tiled: Collection[str],
+    target: Target,
+    *,
+    rows: int | None,
+    padded: bool,
+) -> RowLayout:
+    """The layout of an operand of ``stage`` whose axes ``tiled`` have levels.
+
+    Args:
+        stage: The stage.
+        tensor: The operand.
+        forms: Where it is read.
+        tiled: Axes that are tiled.
+        target: A vector of it is what rows are padded by.
+        rows: The dimension along rows; None for the last one.
+        padded: Whether rows may be padded.
+    """
+    dims = tuple(range(len(forms)))
+    if rows is not None:
+        dims = (*(dimension for dimension in dims if dimension != rows), rows)
+    spatial = {axis.name for axis in stage.spatial_axes} & set(tiled)
+    in_rows = not dims or any(axis in tiled for axis in forms[dims[-1]].coefficients)
+    # Rows are read one below the other by threads along an axis, or written so by the fetch.
+    met = rows is not None or any(
+        spatial & set(forms[dimension].coefficients) for dimension in dims[:-1]
+    )
+    vector = target.vector_bytes // element_type(tensor.dtype).bytes
+    if not (padded and in_rows and met and len(dims) > 1 and vector > 1):
+        return RowLayout(dims, const(0), None)
+    name = f"{stage.name}.{tensor.name}.pad"
+    return RowLayout(dims, var(name), Ordinal(name, (0, vector)))
+
+
+def transposable(stage: Stage, forms: Forms, tiled: Collection[str]) -> int | None:
+    """The dimension along which rows are to lie: of a spatial axis, where the last has none.
+
+    None where the operand's last dimension moves with a spatial axis, or no other dimension is
+    just such an axis.
+    """
+    spatial = {axis.name for axis in stage.spatial_axes} & set(tiled)
+    if not forms or spatial & set(forms[-1].coefficients):
+        return None
+    found = [
+        dimension
+        for dimension, form in enumerate(forms[:-1])
+        if is_axis(form) and spatial & set(form.coefficients)
+    ]
+    return found[-1] if found else None
+
+
+def neighbours(workload: Workload, tensor: str) -> int:
+    """Number of neighbours along a tensor's last dimension that are neighbours in memory, too.
+
+    Those of a tensor that is gathered from another one by numbers of its elements are, as far as
+    they number whole dimensions there. Of one that is computed, only the last dimension counts:
+    conditions, as of margins, may be others beyond it.
+    """
+    extent = workload.tensors[tensor].shape[-1]
+    producer = producer_stage(workload, tensor)
+    if producer is None or not isinstance(producer.body, Load):
+        return extent
+    axis, forms = producer.spatial_axes[-1], producer.forms(producer.body)
+    source = workload.tensors[producer.body.tensor]
+    is_input = producer_stage(workload, source.name) is None
+    run = 1
+    for form, size in reversed(list(zip(forms, source.shape, strict=True))):
+        count = _digit(form, axis, run)
+        run *= count
+        if count != size or not is_input:
+            break
+    return run
+
+
+def _digit(form: AffineForm, axis: Axis, below: int) -> int:
+    """Values of an index that is a digit of an axis, ``axis // below`` or the remainder of that.
+
+    1 where it is none.
+    """
+    values = axis.extent // below
+    term = _whole_term(form)
+    if term is not None and term.op == "mod":
+        form, values = term.operand, term.divisor
+        term = _whole_term(form)
+    if term is not None and term.op == "floordiv" and term.divisor == below:
+        form, below = term.operand, 1
+    return values if below == 1 and is_axis(form) and axis.name in form.coefficients else 1
+
+
+def _whole_term(form: AffineForm) -> IndexTerm | None:
+    """The quotient or remainder that an index is; None where it is something else."""
+    if form.constant or list(form.coefficients.values()) != [1]:
+        return None
+    return next(iter(form.terms.values()), None)
+
 
 BLOCK, VTHREAD, THREAD = 0, 1, 2
 """Levels of a tiled spatial axis; the rest are loops of one thread."""
@@ -441,3 +657,148 @@ def _write_factors(levels: _Levels, target: Target) -> tuple[IntExpr, ...]:
     levels.params.append(Ordinal(name, widths))
     levels.constraints.append(OneOf(part % var(name), (0,), "a thread writes whole vectors"))
     return (part // var(name), var(name))
+
+
+Fetched = dict[str, tuple[AffineForm, ...]]
+
+
+@frozen
+class Kernel:
+    """A part of a sketch that is one kernel.
+
+    Attributes:
+        settled: Stages that it computes.
+        params: Its parameters.
+        constraints: Those of the target, and preferences.
+        steps: Its steps.
+    """
+
+    settled: frozenset[str]
+    params: tuple[Param, ...]
+    constraints: tuple[Constraint, ...]
+    steps: tuple[Step, ...]
+
+
+def fetchable(stage: Stage, apart: Collection[str] = ()) -> Fetched:
+    """Operands that are read at one place, several times, without offsets or reversals.
+
+    Axes in ``apart`` have blocks of their own, which share nothing.
+    """
+    found = {}
+    for tensor in stage.reads:
+        try:
+            forms = operand_forms(stage, tensor)
+        except UnsupportedWorkload:
+            continue
+        plain = is_affine(forms) and all(
+            form.constant == 0 and all(c > 0 for c in form.coefficients.values()) for form in forms
+        )
+        overlapping = any(len(form.coefficients.keys() - set(apart)) > 1 for form in forms)
+        reused = overlapping or not all(
+            depends_on(forms, axis.name)
+            for axis in stage.spatial_axes
+            if axis.extent > 1 and axis.name not in apart
+        )
+        if plain and reused:
+            found[tensor] = forms
+    return found
+
+
+def tiled_kernel(
+    draft: SketchDraft,
+    workload: Workload,
+    stage: Stage,
+    fetched: Fetched,
+    *,
+    layouts: str = "plain",
+    apart: Collection[str] = (),
+) -> Kernel:
+    """A reduction as a kernel, with the point-wise stages around it that it can compute.
+
+    Args:
+        draft: What is decided so far; an epilogue is for a stage that nothing splits.
+        workload: What is scheduled, with the stages that split reductions have added.
+        stage: The reduction.
+        fetched: Its operands that go through shared memory.
+        layouts: How they lie there, of :data:`autotune.spaces.rules.gpu_levels.LAYOUTS`.
+        apart: Spatial axes that have a block for each value; those of others are not padded then.
+    """
+    can_pad = not apart and draft.can("pad_extent")
+    paddable = {axis.name for axis in stage.spatial_axes if can_pad}
+    levels = tile_levels(
+        workload,
+        stage,
+        draft.target,
+        draft.limits,
+        fetched,
+        paddable,
+        layouts=layouts,
+        whole=apart,
+    )
+    spatial = [axis.name for axis in stage.spatial_axes]
+    tiled = levels.tiled(spatial)
+    steps: list[Step] = [
+        *(PadExtent(stage.name, axis, extent) for axis, extent in levels.padded.items()),
+        *(Tile(stage.name, axis, factors) for axis, factors in levels.factors.items()),
+        Order(stage.name, _order(stage, levels)),
+        Bind(stage.name, tuple(f"{axis}.0" for axis in spatial), "block"),
+        Bind(stage.name, tuple(f"{axis}.1" for axis in tiled), "vthread"),
+        Bind(stage.name, tuple(f"{axis}.2" for axis in tiled), "thread"),
+    ]
+    settled = {stage.name}
+    at = f"{stage.reduce_axes[-1].name}.0"
+    for tensor in stage.reads:
+        if tensor in fetched:
+            lanes = levels.fetch_lanes[tensor]
+            steps.append(CooperativeFetch(stage.name, tensor, at, levels.threads, lanes))
+            laid_out = levels.layouts[tensor].step(stage.name, tensor)
+            steps += [] if laid_out is None else [laid_out]
+        if inlined_operand(draft, workload, stage, tensor, copied=tensor in fetched):
+            steps.append(Inline(tensor))
+            settled.add(tensor)
+    consumer = draft.epilogues.get(stage.name)
+    tile_loop = f"{tiled[-1]}.2"
+    if consumer is None:
+        steps.append(Accumulate(stage.name, tile_loop, levels.write_factors))
+    else:
+        steps.append(FuseConsumer(consumer, stage.name, tile_loop, levels.write_factors))
+    unroll = f"{stage.name}.unroll"
+    steps.append(UnrollLimit(stage.name, var(unroll)))
+    return Kernel(
+        frozenset(settled),
+        (*levels.params, Ordinal(unroll, UNROLL_LIMITS)),
+        levels.constraints,
+        tuple(steps),
+    )
+
+
+def inlined_operand(
+    draft: SketchDraft, workload: Workload, stage: Stage, tensor: str, *, copied: bool
+) -> bool:
+    """Return whether an operand is computed where it is read, or on the way into its copy."""
+    producer = producer_stage(workload, tensor)
+    return (
+        producer is not None
+        and is_pointwise(producer)
+        and tensor not in workload.outputs
+        and workload.consumers(tensor) == (stage,)
+        and not is_gathered(workload, tensor)
+        and (copied or not is_expensive(producer))
+        and draft.can("inline")
+    )
+
+
+def _order(stage: Stage, levels: GpuLevels) -> tuple[str, ...]:
+    spatial = [axis.name for axis in stage.spatial_axes]
+    reduce = [axis.name for axis in stage.reduce_axes]
+    tiled, split = levels.tiled(spatial), levels.tiled(reduce)
+    depth = max(len(levels.factors[axis]) for axis in tiled)
+    loops = [f"{axis}.0" for axis in spatial]
+    loops += [f"{axis}.{level}" for level in (1, 2) for axis in tiled]
+    loops += [f"{axis}.0" for axis in reduce]
+    loops += [f"{axis}.1" for axis in split]
+    loops += [f"{axis}.3" for axis in tiled]
+    if depth > 4:
+        loops += [f"{axis}.2" for axis in split]
+        loops += [f"{axis}.4" for axis in tiled]
+    return tuple(loops)

@@ -33,8 +33,13 @@ from autotune.sketches import (
 )
 from autotune.spaces.rules.access import is_affine, is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
-from autotune.spaces.rules.gpu_kernel import Kernel, fetchable, tiled_kernel
-from autotune.spaces.rules.gpu_levels import thread_constraints, vector_widths
+from autotune.spaces.rules.gpu_levels import (
+    Kernel,
+    fetchable,
+    thread_constraints,
+    tiled_kernel,
+    vector_widths,
+)
 from autotune.spaces.rules.gpu_tensor_tiling import as_matrices, tensor_kernel
 from autotune.targets import Target
 

@@ -84,14 +84,17 @@ from autotune.sketches.copy_engine import (
 from autotune.sketches.intrinsics import Digit, Intrinsic, find_intrinsic, result_levels
 from autotune.spaces.rules.access import operand_forms, round_up
 from autotune.spaces.rules.draft import SketchDraft
-from autotune.spaces.rules.gpu_kernel import inlined_operand
-from autotune.spaces.rules.gpu_layouts import CoreLayout, Forms, RowLayout, neighbours
 from autotune.spaces.rules.gpu_levels import (
     MAX_SCATTERED,
     REGISTERS_PER_THREAD,
     SHARED_ALIGNMENT,
     SPARE_REGISTERS,
     UNROLL_LIMITS,
+    CoreLayout,
+    Forms,
+    RowLayout,
+    inlined_operand,
+    neighbours,
     vector_widths,
 )
 from autotune.spaces.rules.tile_params import padded_extents

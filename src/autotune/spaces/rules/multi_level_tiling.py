@@ -63,16 +63,24 @@ from autotune.spaces.rules.access import (
     operand_places,
     producer_stage,
     round_up,
+    rows_behind,
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import gpu_pointwise, root_copy_steps
-from autotune.spaces.rules.epilogue import reduction_before
-from autotune.spaces.rules.gpu_kernel import Fetched, fetchable, inlined_operand, tiled_kernel
-from autotune.spaces.rules.gpu_layouts import transposable
-from autotune.spaces.rules.gpu_levels import UNROLL_LIMITS, block_threads, check_gpu, cover_factors
+from autotune.spaces.rules.gpu_levels import (
+    UNROLL_LIMITS,
+    Fetched,
+    block_threads,
+    check_gpu,
+    cover_factors,
+    fetchable,
+    inlined_operand,
+    tiled_kernel,
+    transposable,
+)
 from autotune.spaces.rules.gpu_split_reduction import SPLIT_LABELS, split_drafts
 from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABELS, tensor_drafts
-from autotune.spaces.rules.rows import rows_behind
+from autotune.spaces.rules.inline import reduction_before
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import CallExtents, TileLevels, tile_levels
 from autotune.targets import Target

@@ -40,7 +40,7 @@ from autotune.sketches import (
     lane_axis,
     partial_name,
 )
-from autotune.spaces.rules.access import is_expensive, is_pointwise
+from autotune.spaces.rules.access import is_expensive, is_pointwise, numbers_behind, rows_behind
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_levels import (
     UNROLL_LIMITS,
@@ -50,9 +50,8 @@ from autotune.spaces.rules.gpu_levels import (
     divisors,
     vector_widths,
 )
-from autotune.spaces.rules.rows import numbers_behind, rows_behind
 from autotune.spaces.rules.rule import SketchRule
-from autotune.spaces.rules.vector_levels import Levels, split_levels, stream_choice, vector_levels
+from autotune.spaces.rules.tile_params import Levels, split_levels, stream_choice, vector_levels
 
 _ROWS_OF_A_BLOCK = (2, 4, 8, 16, 32)
 

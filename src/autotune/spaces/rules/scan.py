@@ -30,7 +30,7 @@ from autotune.spaces.rules.access import largest_divisor
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_levels import block_threads, check_gpu, cover_factors
 from autotune.spaces.rules.rule import SketchRule
-from autotune.spaces.rules.vector_levels import is_covered, vector_levels
+from autotune.spaces.rules.tile_params import is_covered, vector_levels
 
 __all__ = ["CHUNKED_LABEL", "ScanRule"]
 

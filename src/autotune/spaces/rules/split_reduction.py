@@ -39,13 +39,13 @@ from autotune.spaces.rules.access import (
     dimension_of,
     is_affine,
     is_pointwise,
+    is_without_reuse,
     largest_divisor,
     producer_stage,
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import root_copy_steps
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
-from autotune.spaces.rules.rows import is_without_reuse
 from autotune.spaces.rules.rule import SketchRule
 
 _NEEDED = ("split_reduction", "fuse_producer")

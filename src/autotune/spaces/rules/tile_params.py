@@ -1,4 +1,4 @@
-"""Tile factors of a reduction stage: parameters, padded extents and constraints."""
+"""Tile factors of a stage: parameters, padded extents, constraints, and loops over vectors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from autotune.ir.expressions import (
     IndexTerm,
     IndexValue,
     IntExpr,
+    ceildiv,
     const,
     index_form,
     var,
@@ -26,10 +27,17 @@ from autotune.sketches import (
     Ordinal,
     Param,
     ProductEquals,
+    Step,
+    Stream,
+    Tile,
+    TileCeil,
 )
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.rules.access import largest_divisor, round_up
+from autotune.spaces.rules.draft import SketchDraft
 from autotune.targets import Target
+
+__all__ = ["Levels", "is_covered", "split_levels", "stream_choice", "vector_levels"]
 
 # Rows of a register tile worth padding for: beyond 16 the accumulators spill.
 _USEFUL_ROWS = tuple(range(2, 17))
@@ -340,3 +348,88 @@ def _divided(stage: Stage) -> Iterator[IndexTerm]:
 
 def _terms(form: AffineForm) -> Iterable[IndexTerm]:
     return [term for term in form.terms.values() if term.op != "any"]
+
+
+@frozen
+class Levels:
+    """Factors of one axis, outermost first, with what they bring along.
+
+    Attributes:
+        factors: Extents of the loops.
+        params: Parameters that they are made of.
+        constraints: What relates these.
+        covers: Whether the loops may pass the axis's extent.
+    """
+
+    factors: tuple[IntExpr, ...] = ()
+    params: tuple[Param, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    covers: bool = False
+
+    def tile(self, stage: str, axis: str) -> Tile | TileCeil:
+        """The step that splits the axis."""
+        return (TileCeil if self.covers else Tile)(stage, axis, self.factors)
+
+
+def split_levels(name: str, extent: int, domain: tuple[int, ...] | None) -> Levels:
+    """Two levels, the inner one out of ``domain``; constants where there is no choice."""
+    if domain is not None and len(domain) == 1:
+        return Levels((const(extent // domain[0]), const(domain[0])))
+    names = (f"{name}.0", f"{name}.1")
+    return Levels(
+        (var(names[0]), var(names[1])),
+        (Factor(names[0]), Factor(names[1], domain)),
+        (ProductEquals(names, const(extent)),),
+    )
+
+
+def is_covered(draft: SketchDraft, stage: Stage, axis: Axis) -> bool:
+    """Tell if vectors along an axis are whole but for the last: none but short ones divide it.
+
+    The last round is then under a condition.
+    """
+    lanes = draft.target.lanes(stage.output.dtype)
+    narrow = 2 * largest_divisor(axis.extent, lanes) < lanes
+    return narrow and axis.extent > lanes and draft.can("cover")
+
+
+def vector_levels(draft: SketchDraft, stage: Stage, widths: tuple[int, ...]) -> Levels:
+    """The innermost axis of a pointwise stage: a loop over vectors of a searched width.
+
+    Args:
+        draft: The sketch so far.
+        stage: The stage.
+        widths: To choose from; those that do not divide the axis are left out, unless none but
+            short ones do.
+    """
+    axis, lanes = stage.axes[-1], draft.target.lanes(stage.output.dtype)
+    name = f"{stage.name}.{axis.name}"
+    if is_covered(draft, stage, axis):
+        whole = tuple(width for width in widths if lanes <= width < axis.extent)
+        width = Ordinal(f"{name}.1", whole)
+        rounds = ceildiv(const(axis.extent), var(width.name))
+        return Levels((rounds, var(width.name)), (width,), covers=True)
+    even = tuple(width for width in widths if axis.extent % width == 0)
+    return split_levels(name, axis.extent, even or (largest_divisor(axis.extent, lanes),))
+
+
+def stream_choice(draft: SketchDraft, stage: Stage) -> tuple[list[Param], list[Step]]:
+    """A parameter and its step, or nothing where the choice makes no difference.
+
+    It does for outputs that are at least as large as the last-level cache, and of which each row
+    consists of whole lines.
+
+    Args:
+        draft: The sketch so far.
+        stage: What writes the result.
+    """
+    output, caches = stage.output, draft.target.caches
+    is_last = stage.name in draft.workload.outputs and not draft.workload.consumers(stage.name)
+    if not (is_last and caches and output.shape and draft.can("stream")):
+        return [], []
+    if output.elements * output.element.bytes < caches[-1].size_bytes:
+        return [], []
+    if output.shape[-1] * output.element.bytes % caches[-1].line_bytes:
+        return [], []
+    name = f"{stage.name}.stream"
+    return [Ordinal(name, (0, 1))], [Stream(stage.name, var(name))]

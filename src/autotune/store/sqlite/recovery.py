@@ -26,8 +26,7 @@ from autotune.errors import DatabaseError
 from autotune.store.sqlite.encoding import read_baseline, read_record, read_run
 from autotune.store.sqlite.guard import definitions, our_schema, restrict_to_reading
 from autotune.store.sqlite.interned import Interned
-from autotune.store.sqlite.migrations import MIGRATIONS, migrate
-from autotune.store.sqlite.redigest import redigest
+from autotune.store.sqlite.migrations import MIGRATIONS, migrate, redigest
 from autotune.store.sqlite.rows import NotUnderstood, Row, checked_row, put, select, to_json_text
 from autotune.store.sqlite.schema import COLUMNS, DAMAGE_NOTE, SCHEMA_VERSION, SHARED_TABLES
 from autotune.store.sqlite.write_ahead_log import LogDamage, log_damage, mended_log

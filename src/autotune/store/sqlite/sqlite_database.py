@@ -39,6 +39,7 @@ from autotune.store.sqlite.encoding import (
     run_row,
 )
 from autotune.store.sqlite.interned import KEY_EQUALS, Interned, key_values
+from autotune.store.sqlite.migrations import current_digest
 from autotune.store.sqlite.opening import (
     Warn,
     check_everything,
@@ -46,7 +47,6 @@ from autotune.store.sqlite.opening import (
     move_log_into_file,
     reporting,
 )
-from autotune.store.sqlite.redigest import current_digest
 from autotune.store.sqlite.rows import BrokenRow, Row, insert, replace, select, to_json_text
 
 __all__ = ["SQLiteDatabase", "make_sqlite_database", "open_database"]

@@ -11,7 +11,7 @@ from recorded_spaces import PARAMETERS, kernel_tuner_cache, t1_data
 from autotune.errors import AutotuneError
 from autotune.evaluation.replay import Evaluation, make_space
 from autotune.evaluation.replay.formats.kernel_tuner_cache import read_cache
-from autotune.evaluation.replay.formats.t1 import Description, check_described, read_t1, t1_text
+from autotune.evaluation.replay.formats.t4 import Description, check_described, read_t1, t1_text
 from autotune.spaces.parameters import Parameter, parse_condition
 
 

@@ -10,8 +10,7 @@ import numpy as np
 from attrs import frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
-from autotune.ir.rewrites.unsigned_bytes import infer_unsigned
-from autotune.ir.rewrites.zero_points import split_zero_points
+from autotune.ir.rewrites.zero_points import infer_unsigned, split_zero_points
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads.inputs import index_inputs
 from autotune_mlir import bindings

@@ -23,7 +23,7 @@ from tvm.ir import Call, IRModule
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_equal, structural_map
 
-from autotune.ir.bfloat16 import bfloat16_bits
+from autotune.ir.element_types import bfloat16_bits
 from autotune_tvm.linked_text import with_functions, with_linked
 from autotune_tvm.passes.statements import inside, rebuilt, statements, walk, with_bodies
 

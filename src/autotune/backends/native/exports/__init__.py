@@ -1,5 +1,11 @@
 """Kernels as files for other programs: C, objects, shared libraries, libraries of TVM-FFI."""
 
+from autotune.backends.native.exports.features import (
+    Machine,
+    is_triple,
+    machine_of,
+    machine_of_triple,
+)
 from autotune.backends.native.exports.files import (
     FORMATS,
     check_header,
@@ -13,12 +19,6 @@ from autotune.backends.native.exports.files import (
     write_data_object,
 )
 from autotune.backends.native.exports.kernel import Kernel, kernel_of
-from autotune.backends.native.exports.machines import (
-    Machine,
-    is_triple,
-    machine_of,
-    machine_of_triple,
-)
 from autotune.backends.native.exports.tvm_ffi import Entry, Taken, ffi_file, ffi_network
 
 __all__ = [
@@ -34,8 +34,8 @@ __all__ = [
     "ffi_network",
     "find_compiler",
     "is_triple",
-    "link_library",
     "kernel_of",
+    "link_library",
     "machine_of",
     "machine_of_triple",
     "object_of",

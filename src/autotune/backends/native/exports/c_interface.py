@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.backends.arrays import ALIGNMENT
+from autotune.backends.native.exports.features import plain
 from autotune.backends.native.exports.kernel import (
     MOST_THREADS,
     Argument,
@@ -13,7 +14,6 @@ from autotune.backends.native.exports.kernel import (
     Size,
     Variant,
 )
-from autotune.backends.native.exports.machines import plain
 from autotune.lower import c_type
 
 __all__ = ["c_file", "header"]

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from autotune.backends.arrays import ALIGNMENT
 from autotune.backends.backend import BuildFailed
 from autotune.backends.native.exports.c_interface import c_file, header
-from autotune.backends.native.exports.features import detector
+from autotune.backends.native.exports.features import Machine, detector
 from autotune.backends.native.exports.kernel import (
     MOST_THREADS,
     Call,
@@ -26,7 +26,6 @@ from autotune.backends.native.exports.kernel import (
     Size,
     Variant,
 )
-from autotune.backends.native.exports.machines import Machine
 from autotune.backends.native.exports.tvm_ffi import Entry, ffi_file
 from autotune.backends.native.machine_code import compile_library
 from autotune.errors import InvalidValueError, UnknownNameError, one_line

@@ -11,8 +11,7 @@ from attrs import field, frozen
 from autotune.backends.arrays import ALIGNMENT
 from autotune.backends.native.backend import missing_features
 from autotune.backends.native.executable import Layout, Scratch
-from autotune.backends.native.exports.features import TILES
-from autotune.backends.native.exports.machines import Machine
+from autotune.backends.native.exports.features import TILES, Machine
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import Workload
 from autotune.lower import CEmitter, LLVMEmitter, print_candidate

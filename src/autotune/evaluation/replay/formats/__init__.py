@@ -17,8 +17,14 @@ from autotune.evaluation.replay.formats.kernel_tuner_cache import (
     parse_cache,
     read_cache,
 )
-from autotune.evaluation.replay.formats.t1 import Description, check_described, read_t1, t1_text
-from autotune.evaluation.replay.formats.t4 import read_t4, t4_text
+from autotune.evaluation.replay.formats.t4 import (
+    Description,
+    check_described,
+    read_t1,
+    read_t4,
+    t1_text,
+    t4_text,
+)
 from autotune.evaluation.replay.recorded import RecordedSpace, make_space
 
 __all__ = [

@@ -8,16 +8,14 @@ import math
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.spaces.parameters import Value
 
 __all__ = [
     "SECONDS",
-    "checked_list",
-    "checked_object",
-    "checked_text",
+    "checked",
     "checked_time",
     "checked_unit",
     "checked_value",
@@ -37,6 +35,8 @@ SECONDS: Mapping[str, float] = {
 }
 """Seconds of each unit of time, by the names that files have for it."""
 
+Kind = TypeVar("Kind", dict[str, Any], list[Any], str)
+_NOUNS: Mapping[type, str] = {dict: "an object", list: "a list", str: "a text"}
 _GZIP = b"\x1f\x8b"
 _MOST_SHOWN = 60
 
@@ -86,36 +86,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def checked_object(data: Any, where: str) -> dict[str, Any]:
-    """``data``, which has to be an object.
+def checked(kind: type[Kind], data: Any, where: str) -> Kind:
+    """``data``, which has to be an object, a list or a text (``dict``, ``list`` or ``str``).
 
     Raises:
         InvalidValueError: it is another value.
     """
-    if not isinstance(data, dict):
-        raise InvalidValueError(f"{where} is not an object: {_shown(data)}")
-    return data
-
-
-def checked_list(data: Any, where: str) -> list[Any]:
-    """``data``, which has to be a list.
-
-    Raises:
-        InvalidValueError: it is another value.
-    """
-    if not isinstance(data, list):
-        raise InvalidValueError(f"{where} is not a list: {_shown(data)}")
-    return data
-
-
-def checked_text(data: Any, where: str) -> str:
-    """``data``, which has to be a text.
-
-    Raises:
-        InvalidValueError: it is another value.
-    """
-    if not isinstance(data, str):
-        raise InvalidValueError(f"{where} is not a text: {_shown(data)}")
+    if not isinstance(data, kind):
+        raise InvalidValueError(f"{where} is not {_NOUNS[kind]}: {_shown(data)}")
     return data
 
 
@@ -151,7 +129,7 @@ def checked_unit(name: Any, where: str) -> float:
     Raises:
         UnknownNameError: there is none.
     """
-    text = checked_text(name, where).lower()
+    text = checked(str, name, where).lower()
     if text not in SECONDS:
         raise UnknownNameError(f"unit of time in {where}", text, SECONDS)
     return SECONDS[text]

@@ -9,9 +9,7 @@ from typing import Any
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.evaluation.replay.formats.fields import (
     SECONDS,
-    checked_list,
-    checked_object,
-    checked_text,
+    checked,
     checked_time,
     checked_value,
     parse_json,
@@ -44,13 +42,13 @@ def parse_cache(text: str) -> dict[str, Any]:
         InvalidValueError: it is cut off elsewhere, or no JSON object.
     """
     try:
-        return checked_object(parse_json(text), "the file")
+        return checked(dict, parse_json(text), "the file")
     except ValueError as error:
         first = error
     open_ended = text.rstrip().removesuffix(",")
     for ending in _UNKNOWN_ENDINGS:
         try:
-            return checked_object(parse_json(open_ended + ending), "the file")
+            return checked(dict, parse_json(open_ended + ending), "the file")
         except ValueError:
             continue
     raise InvalidValueError(f"it is no JSON, or cut off within a configuration: {first}")
@@ -69,8 +67,8 @@ def read_cache(data: Mapping[str, Any], name: str, device: str) -> RecordedSpace
         UnknownNameError: a configuration has a parameter that is not among those of the file.
     """
     keys, values = (
-        checked_list(required(data, "tune_params_keys", name), f"{name}: 'tune_params_keys'"),
-        checked_object(required(data, "tune_params", name), f"{name}: 'tune_params'"),
+        checked(list, required(data, "tune_params_keys", name), f"{name}: 'tune_params_keys'"),
+        checked(dict, required(data, "tune_params", name), f"{name}: 'tune_params'"),
     )
     _check_objective(data, name)
     parameters = []
@@ -78,9 +76,9 @@ def read_cache(data: Mapping[str, Any], name: str, device: str) -> RecordedSpace
         where = f"{name}: parameter {key!r}"
         if not isinstance(key, str) or key not in values:
             raise InvalidValueError(f"{where} has no values in 'tune_params'")
-        found = checked_list(values[key], where)
+        found = checked(list, values[key], where)
         parameters.append(Parameter(key, tuple(checked_value(it, where) for it in found)))
-    entries = checked_object(required(data, "cache", name), f"{name}: 'cache'")
+    entries = checked(dict, required(data, "cache", name), f"{name}: 'cache'")
     names = tuple(parameter.name for parameter in parameters)
     if unknown := set(values) - set(names):
         raise UnknownNameError(f"parameter of {name}", min(unknown), names)
@@ -91,8 +89,8 @@ def read_cache(data: Mapping[str, Any], name: str, device: str) -> RecordedSpace
         name,
         parameters,
         evaluations,
-        checked_text(data.get("kernel_name", ""), f"{name}: 'kernel_name'"),
-        checked_text(data.get("device_name", ""), f"{name}: 'device_name'") or device,
+        checked(str, data.get("kernel_name", ""), f"{name}: 'kernel_name'"),
+        checked(str, data.get("device_name", ""), f"{name}: 'device_name'") or device,
         json.dumps(data["problem_size"]) if data.get("problem_size") else "",
         notes,
     )
@@ -107,7 +105,7 @@ def _check_objective(data: Mapping[str, Any], name: str) -> None:
 
 
 def _evaluation(entry: Any, names: tuple[str, ...], where: str) -> Evaluation:
-    entry = checked_object(entry, where)
+    entry = checked(dict, entry, where)
     # Other fields are metrics of the user's own.
     configuration = {
         key: checked_value(entry[key], f"{where}: {key!r}") for key in names if key in entry
@@ -117,7 +115,8 @@ def _evaluation(entry: Any, names: tuple[str, ...], where: str) -> Evaluation:
         for key in (*_TIMES, "framework_time")
     }
     samples = tuple(
-        checked_time(it, f"{where}: 'times'") for it in checked_list(entry.get("times", []), where)
+        checked_time(it, f"{where}: 'times'")
+        for it in checked(list, entry.get("times", []), where)
     )
     status, time = _ending(entry, where)
     running = milliseconds["verification_time"] + (

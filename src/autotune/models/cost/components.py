@@ -1,10 +1,18 @@
-"""The cost of a program on a CPU, as an expression of a sketch's parameters with smooth forms.
+"""The costs of programs on CPUs and GPUs, as expressions of a sketch's parameters.
 
 The structure is that of the draft model for CPUs (:mod:`autotune.models.pruning.psa_cpu`), written
 so that a relaxed reading of it has a useful derivative everywhere: what is rounded up there is at
 least a whole there, and what a threshold decides there changes over half an octave here.
 
 Everything is counted in hundredths of a cycle of one core, because expressions are of integers.
+
+The cost of a program on a GPU, as an expression of a sketch's parameters with smooth forms.
+
+Symbols are those of the corrected PSA (:mod:`autotune.models.pruning.psa_symbols`), launch by
+launch, without what depends on single instructions. Whole waves, warps and blocks are counted as
+real numbers, at least one, so that a relaxed reading has a useful derivative everywhere.
+
+Everything is counted in femtoseconds, because expressions are of integers.
 """
 
 from __future__ import annotations
@@ -21,6 +29,8 @@ from autotune.models.pruning.psa_cpu import (
     cpu_machine,
     sketch_symbols,
 )
+from autotune.models.pruning.psa_gpu import CorrectedGpu, corrected_gpu
+from autotune.models.pruning.psa_symbols import LAUNCH_SYMBOLS, corrected_symbols
 from autotune.nest import LoopNest, Statement, derive_nest
 from autotune.nest.quantities import (
     buffers_of,
@@ -32,7 +42,7 @@ from autotune.nest.quantities import (
 from autotune.sketches import Sketch
 from autotune.targets import Target
 
-__all__ = ["CPU_COMPONENTS", "CYCLE", "cpu_components"]
+__all__ = ["CPU_COMPONENTS", "CYCLE", "GPU_COMPONENTS", "cpu_components", "gpu_components"]
 
 CPU_COMPONENTS = ("arithmetic", "loops", "spills", "l1", "l2", "l3", "launch")
 """What the time of a program is made of, in the order of :func:`cpu_components`.
@@ -258,3 +268,77 @@ def _contiguous(
         rows = select(some, rows * run, rows)
         run = select(some, extent, run * extent)
     return run, rows
+
+
+GPU_COMPONENTS = ("arithmetic", "shared", "cache", "memory", "launch")
+"""What the time of a program is made of, in the order of :func:`gpu_components`.
+
+Instructions; shared memory; what passes between multiprocessors and the last cache; device
+memory; starts of kernels.
+"""
+
+_FEMTO = 1e15
+_MOST_REGISTERS = 255
+_LEAST_REGISTERS = 16
+# Bytes of shared memory, and of the last cache, that a multiprocessor moves per cycle.
+_SHARED_PER_CYCLE, _CACHE_PER_CYCLE = 128, 32
+# Bytes that a thread has in flight, and how long one takes to come from memory.
+_IN_FLIGHT, _LATENCY_SECONDS = 16, 600e-9
+# Rates are fractions of femtoseconds: kept to a thousandth.
+_FINE = 1000
+
+
+def gpu_components(sketch: Sketch, target: Target) -> tuple[IntExpr, ...]:
+    """The cost of the program, by :data:`GPU_COMPONENTS`, in femtoseconds.
+
+    Raises:
+        InvalidValueError: the target lacks a rate or a limit.
+    """
+    gpu = corrected_gpu(target)
+    totals = [const(1)] * (len(GPU_COMPONENTS) - 1)
+    launches = corrected_symbols(derive_nest(sketch), target, LAUNCH_SYMBOLS)
+    for symbols in launches:
+        found = _launch(symbols, gpu)
+        totals = [total + value for total, value in zip(totals, found, strict=True)]
+    return (*totals, const(max(1, round(len(launches) * gpu.launch * _FEMTO))))
+
+
+def _launch(symbols: Sequence[IntExpr], gpu: CorrectedGpu) -> tuple[IntExpr, ...]:
+    """Components of one launch, but for its start, from the symbols of the corrected PSA."""
+    blocks, threads, registers, shared, slots, loads, moved, distinct = symbols
+    warp, units = round(gpu.warp), round(gpu.multiprocessors)
+    lanes = maximum(threads, warp)
+    most = minimum(const(round(gpu.block_registers)) // lanes, _MOST_REGISTERS)
+    held = minimum(maximum(registers, _LEAST_REGISTERS), most)
+    resident = minimum(
+        minimum(const(round(gpu.threads_held)) // lanes, round(gpu.blocks_held)),
+        minimum(
+            const(round(gpu.registers_held)) // (held * lanes),
+            const(round(gpu.shared_held)) // maximum(shared, 1),
+        ),
+    )
+    resident = maximum(resident, 1)
+    rounds = maximum(blocks, units) // units
+    together = minimum(resident, rounds)
+    # Warps that keep all schedulers busy.
+    enough = round(2 * gpu.schedulers * gpu.warp)
+    work = rounds * lanes * slots * maximum(registers, most) // most
+    work = work * maximum(together * lanes, enough) // (together * lanes)
+    flying = minimum(blocks, resident * units) * threads * _IN_FLIGHT
+    needed = max(1, round(gpu.bandwidth * _LATENCY_SECONDS))
+    exposed = maximum(flying, needed)
+    cache = max(1, round(gpu.cache))
+    larger = maximum(distinct, cache)
+    again = maximum(moved, distinct) - distinct
+    from_memory = distinct + again * (larger - cache) // larger
+    return (
+        _timed(work, gpu.slot_rate),
+        _timed(rounds * lanes * loads, _SHARED_PER_CYCLE * gpu.clock),
+        _timed(moved, gpu.multiprocessors * _CACHE_PER_CYCLE * gpu.clock) * exposed // flying,
+        _timed(from_memory, gpu.bandwidth) * exposed // flying,
+    )
+
+
+def _timed(amount: IntExpr, rate: float) -> IntExpr:
+    """Femtoseconds for an amount at a rate per second."""
+    return amount * max(1, round(_FINE * _FEMTO / rate)) // _FINE
