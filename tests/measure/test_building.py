@@ -13,8 +13,7 @@ from simulated_workers import toy_candidate
 
 from autotune.measure.jobs import Dispatcher, OnReply, Place, Reply
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.task_client import Building
-from autotune.measure.trial import Trial
+from autotune.measure.trial import Building, Trial
 from autotune.process.channel import Message
 from autotune.store.records import Outcome
 

@@ -10,9 +10,8 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.measure.task_client import Span
 from autotune.measure.timing_session import OnComparison
-from autotune.measure.trial import Leader
+from autotune.measure.trial import Leader, Span
 from autotune.measure.workers import SharedWorkers, WorkerSetup
 from autotune.plugins import Context
 from autotune.sketches import Candidate

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Protocol
 
 from attrs import define, evolve, field, frozen
 
@@ -44,7 +44,6 @@ __all__ = [
     "EngineWorkers",
     "MakeWorkers",
     "MeasureWorkers",
-    "Running",
     "SharedWorkers",
     "WorkerSetup",
     "Workers",
@@ -78,15 +77,12 @@ class WorkerSetup:
 class MakeWorkers(Protocol):
     """Makes workers for a run."""
 
-    def __call__(self, setup: WorkerSetup, *, is_late: Callable[[], bool]) -> MeasureWorkers[Any]:
+    def __call__(self, setup: WorkerSetup, *, is_late: Callable[[], bool]) -> MeasureWorkers:
         """Workers that are not started yet."""
 
 
-_Pool = TypeVar("_Pool", bound=JobPool)
-
-
 @define(eq=False)
-class Running(Generic[_Pool]):
+class _Running:
     """Workers that have been started.
 
     Attributes:
@@ -95,12 +91,12 @@ class Running(Generic[_Pool]):
         end: Ends them; also called when the interpreter exits, or they are forgotten.
     """
 
-    pool: _Pool
+    pool: JobPool
     dispatcher: Dispatcher
     end: Callable[[], object]
 
 
-class MeasureWorkers(ABC, Generic[_Pool]):
+class MeasureWorkers(ABC):
     """Workers that build, check and time the candidates of any number of tasks.
 
     :class:`Workers` are processes of this machine;
@@ -133,7 +129,7 @@ class MeasureWorkers(ABC, Generic[_Pool]):
         self._clock = clock
         self._is_late = is_late
         self._tasks = 0
-        self._running: Running[_Pool] | None = None
+        self._running: _Running | None = None
 
     @property
     @abstractmethod
@@ -167,7 +163,7 @@ class MeasureWorkers(ABC, Generic[_Pool]):
         return self._running is not None
 
     @property
-    def pool(self) -> _Pool:
+    def pool(self) -> JobPool:
         """The pool that does jobs.
 
         Raises:
@@ -191,13 +187,13 @@ class MeasureWorkers(ABC, Generic[_Pool]):
             running.end()
 
     @property
-    def _started(self) -> Running[_Pool]:
+    def _started(self) -> _Running:
         if self._running is None:
             raise WorkerStartFailed("the workers have not been started, or were closed")
         return self._running
 
 
-class Workers(MeasureWorkers[WorkerPool]):
+class Workers(MeasureWorkers):
     """Long-lived worker processes on this machine, which build, check and time candidates.
 
     They are started by :meth:`start`, best called before the host does anything else; they die
@@ -265,7 +261,7 @@ class Workers(MeasureWorkers[WorkerPool]):
             device=self.on_device,
         )
         end = ending_with(self, pool.close, folder.remove)
-        self._running = Running(pool, Dispatcher(pool, setup.observers), end)
+        self._running = _Running(pool, Dispatcher(pool, setup.observers), end)
         pool.start()
 
     def publish(self, files: ReferenceFiles) -> Message:
@@ -292,9 +288,9 @@ class SharedWorkers:
 
     def __init__(self) -> None:
         self.is_late: Callable[[], bool] = lambda: False
-        self._workers: list[MeasureWorkers[Any]] = []
+        self._workers: list[MeasureWorkers] = []
 
-    def get(self, setup: WorkerSetup, make: MakeWorkers | None = None) -> MeasureWorkers[Any]:
+    def get(self, setup: WorkerSetup, make: MakeWorkers | None = None) -> MeasureWorkers:
         """Return workers that are made for this, new ones if there are none.
 
         Args:
@@ -672,7 +668,7 @@ class EnginePool(JobPool):
         self._warnings.setdefault(message, False)
 
 
-class EngineWorkers(MeasureWorkers[EnginePool]):
+class EngineWorkers(MeasureWorkers):
     """The machines of an engine, each of which chooses its own CPUs.
 
     Args:
@@ -694,11 +690,12 @@ class EngineWorkers(MeasureWorkers[EnginePool]):
         super().__init__(setup, clock, is_late)
         self._engine = engine
         self._store: ArtefactStore | None = None
+        self._machines: EnginePool | None = None
 
     @property
     def count(self) -> int:
         """Number of simultaneous builds."""
-        return self._started.pool.builders if self._running else 1
+        return self._machines.builders if self._machines else 1
 
     @property
     def simulates(self) -> bool:
@@ -713,11 +710,11 @@ class EngineWorkers(MeasureWorkers[EnginePool]):
             WorkerStartFailed: none has come; says what is missing.
         """
         self.start()
-        pool = self.pool
-        pool.wait_ready()
-        if pool.fingerprint is None:
+        self.pool.wait_ready()
+        fingerprint = self._machines.fingerprint if self._machines else None
+        if fingerprint is None:
             raise WorkerStartFailed(f"runner {self._engine.name!r} has no machine that times")
-        return pool.fingerprint
+        return fingerprint
 
     def start(self) -> None:
         """Start the engine, and return at once. Again, it does nothing."""
@@ -727,7 +724,7 @@ class EngineWorkers(MeasureWorkers[EnginePool]):
         artefacts = Path(folder.path) / "artefacts"
         artefacts.mkdir()
         store = self._store = ArtefactStore(artefacts)
-        pool = EnginePool(
+        pool = self._machines = EnginePool(
             self._engine,
             store,
             self.setup.protocol.deadlines,
@@ -736,7 +733,7 @@ class EngineWorkers(MeasureWorkers[EnginePool]):
         )
         end = ending_with(self, pool.close, folder.remove)
         dispatcher = Dispatcher(pool, self.setup.observers)
-        self._running = Running(pool, dispatcher, end)
+        self._running = _Running(pool, dispatcher, end)
         self._engine.start(store)
 
     def publish(self, files: ReferenceFiles) -> Message:
@@ -762,4 +759,4 @@ class EngineWorkers(MeasureWorkers[EnginePool]):
 
     def take_warnings(self) -> list[str]:
         """Return what a person should know of machines; each message only once."""
-        return self._running.pool.take_warnings() if self._running else []
+        return self._machines.take_warnings() if self._machines else []
