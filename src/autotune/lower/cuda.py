@@ -21,6 +21,8 @@ from autotune.lower.elementary import ELEMENTARY
 from autotune.lower.emitter import Value
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.places import Place
+from autotune.lower.resident_blocks import resident_blocks
+from autotune.targets import Target
 
 __all__ = ["CudaEmitter", "PrintedKernel", "identifier"]
 
@@ -44,6 +46,8 @@ typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
+#define INT64_C(value) value##LL
+#define UINT64_C(value) value##ULL
 #elif defined(__CUDACC__)
 #include <cstdint>
 #endif
@@ -146,11 +150,15 @@ class CudaEmitter(CEmitter):
 
     Attributes:
         kernels: Launches of those that are printed, in order.
+        target: What blocks share there decides how many registers kernels of matrix instructions
+            are given; None: the compiler does.
     """
 
     prefix: str = "kernel"
     width: int = 1
     kernels: list[PrintedKernel] = field(factory=list)
+    target: Target | None = None
+    _defined: list[str] = field(factory=list)
     _written: set[str] = field(factory=set)
     _shared: dict[str, tuple[str, int]] = field(factory=dict)
 
@@ -165,15 +173,26 @@ class CudaEmitter(CEmitter):
         self._written = {place.name for place in (*outputs, *scratch)}
 
     def finish(self) -> str:
-        text = "\n".join(self._texts)
+        text = "\n".join([*self._defined, *self._texts])
         halves = _HALVES if "_half(" in text else ""
         return f"{_PRELUDE}{halves}{text}"
 
     @contextmanager
     def kernel(
-        self, taken: Sequence[str], grid: tuple[int, int, int], block: tuple[int, int, int]
+        self,
+        taken: Sequence[str],
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        registers: int = 0,
     ) -> Iterator[None]:
-        """A kernel that takes the buffers of these names."""
+        """A kernel that takes the buffers of these names.
+
+        Args:
+            taken: The names.
+            grid: Its blocks.
+            block: Threads of each.
+            registers: What a thread needs, where the compiler is to give it as many; else 0.
+        """
         name = f"{self.prefix}{len(self.kernels)}"
         places = [place for place in self._places if place.name in taken]
         function = Function(bases={it.name: f"{identifier(it.name)}_ptr" for it in places})
@@ -188,10 +207,19 @@ class CudaEmitter(CEmitter):
         shared, dynamic = self._shared_arrays()
         stacks = [f"  {kind} {it}[{n}];" for it, (kind, n) in function.stacks.items()]
         body = "\n".join([*shared, *function.declarations, *stacks, *function.lines])
-        head = f'extern "C" __global__ void __launch_bounds__({math.prod(block)}) {name}'
+        bounds = self._bounds(grid, block, registers)
+        head = f'extern "C" __global__ void __launch_bounds__({bounds}) {name}'
         self._texts.append(f"{head}({parameters}) {{\n{body}\n}}\n")
         arguments = tuple(place.name for place in places)
         self.kernels.append(PrintedKernel(name, grid, block, dynamic, arguments))
+
+    def _bounds(self, grid: tuple[int, ...], block: tuple[int, ...], registers: int) -> str:
+        """Threads of a block, and how many blocks a multiprocessor holds where that matters."""
+        threads, blocks = str(math.prod(block)), 0
+        if registers and self.target is not None:
+            shared = sum(elements * size_of(kind) for kind, elements in self._shared.values())
+            blocks = resident_blocks(grid, block, registers, shared, self.target)
+        return f"{threads}, {blocks}" if blocks else threads
 
     def _shared_arrays(self) -> tuple[list[str], int]:
         """Declarations of shared memory, and how much of it the launch has to ask for."""
@@ -275,6 +303,30 @@ class CudaEmitter(CEmitter):
         given = f"0xffffffffu, ({wide}){text}, {distance}, {width}"
         found = f"({kind})__shfl_down_sync({given})"
         return self._value(lambda *_: found, value.dtype)
+
+    # Instructions of warps
+
+    def define(self, source: str) -> None:
+        """Define functions of the device before all kernels, once."""
+        if source not in self._defined:
+            self._defined.append(source)
+
+    def call(self, name: str, *arguments: str) -> None:
+        """Call a function of the device."""
+        self._line(f"{name}({', '.join(arguments)});")
+
+    def place(self, place: Place, at: Linear) -> str:
+        """The address of an element, as an argument of :meth:`call`."""
+        return f"&{self._element(place, at, 0)}"
+
+    def rounded(self, name: str, value: Value) -> Value:
+        """Numbers of single precision whose bits a function of the device has rounded."""
+        texts = value.handle.texts
+        return self._value(
+            lambda part, _: f"as<float>({name}(as<uint32_t>({texts[part]})))",
+            value.dtype,
+            value.lanes,
+        )
 
     # Memory
 

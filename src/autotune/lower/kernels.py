@@ -26,13 +26,24 @@ from autotune.lower.concrete import (
 )
 from autotune.lower.cuda import CudaEmitter, PrintedKernel
 from autotune.lower.emitter import Value
+from autotune.lower.instructions import warpgroups, warps
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import store
 from autotune.lower.places import Place, address, from_corner
 from autotune.lower.state import State
+from autotune.lower.tensor_cores import (
+    Fragments,
+    fragments_of,
+    is_of_warps,
+    product_of,
+    registers_of,
+    rounded_copies,
+)
 from autotune.lower.walk import Walk, limits, sharing
-from autotune.nest import Buffer, LoopNest, derive_nest
+from autotune.nest import Buffer, LoopNest, derive_nest, layout_conflict
 from autotune.sketches import Candidate
+from autotune.sketches.intrinsics import Intrinsic
+from autotune.targets import Target
 
 __all__ = ["PrintedKernels", "print_kernels"]
 
@@ -59,8 +70,12 @@ class PrintedKernels:
     intermediates: tuple[Place, ...]
 
 
-def print_kernels(candidate: Candidate) -> PrintedKernels:
+def print_kernels(candidate: Candidate, target: Target | None = None) -> PrintedKernels:
     """Print the program of a candidate as kernels.
+
+    Args:
+        candidate: What to print.
+        target: For which blocks of kernels of matrix instructions are to fit; None: any.
 
     Raises:
         InvalidValueError: its values give no nest.
@@ -68,22 +83,27 @@ def print_kernels(candidate: Candidate) -> PrintedKernels:
     """
     nest = derive_nest(candidate.sketch)
     check_factors(candidate, nest.workload)
-    digits, emitter = Digits(), CudaEmitter()
+    digits, emitter = Digits(), CudaEmitter(target=target)
     _, statements = concrete_statements(nest, candidate.config, digits)
-    _check(statements)
+    _check(candidate, statements)
+    fragments = fragments_of(statements, nest.workload)
     workload = candidate.sketch.workload
 
     def number(expression: object) -> int:
         return int(evaluate(expression, candidate.config))  # type: ignore[arg-type]
 
+    # Steps may number the elements of arrays by other axes, in the same order.
+    tensors = {**workload.tensors, **nest.workload.tensors}
+    arrays = (*(tensor.name for tensor in workload.inputs), *workload.outputs)
     places = {
         name: Place(name, it.dtype, "argument", it.shape, order=tuple(range(len(it.shape))))
-        for name, it in workload.tensors.items()
-        if name in workload.outputs or any(name == given.name for given in workload.inputs)
+        for name, it in ((name, tensors[name]) for name in arrays)
     }
     filled = {it.write.buffer for it in statements if it.source.role == "pack"}
     for buffer in nest.buffers:
         place = _place(buffer, number)
+        if buffer.name in fragments:
+            place = fragments[buffer.name].laid_out(place)
         places[buffer.name] = evolve(place, is_copy=buffer.name in filled)
     for place in places.values():
         if place.elements >= _MOST_ELEMENTS:
@@ -93,16 +113,20 @@ def print_kernels(candidate: Candidate) -> PrintedKernels:
     between = tuple(places[it.name] for it in nest.buffers if places[it.name].kind == "argument")
     emitter.begin(digits, inputs, outputs, between)
     scopes = {buffer.name: buffer.scope for buffer in nest.buffers}
-    state = _State(emitter, digits, places, nest.workload, 1, scopes=scopes)
+    state = _State(emitter, digits, places, nest.workload, 1, scopes=scopes, fragments=fragments)
     for _, group in groupby(statements, lambda it: it.loops[0].name if it.loops else it.name):
         _Kernel.of([*group], state, nest, number).print()
     return PrintedKernels(emitter.finish(), tuple(emitter.kernels), between)
 
 
-def _check(statements: Sequence[ConcreteStatement]) -> None:
+def _check(candidate: Candidate, statements: Sequence[ConcreteStatement]) -> None:
     """Check that statements have nothing that kernels are not printed of."""
+    if any(is_of_warps(statement.intrinsic) for statement in statements):
+        conflict = layout_conflict(candidate)
+        if conflict is not None:
+            raise UnsupportedWorkload(conflict)
     for statement in statements:
-        if statement.intrinsic is not None:
+        if statement.intrinsic is not None and not is_of_warps(statement.intrinsic):
             raise UnsupportedWorkload(
                 f"instruction {statement.source.intrinsic!r} is not printed in kernels"
             )
@@ -112,7 +136,7 @@ def _check(statements: Sequence[ConcreteStatement]) -> None:
 
 def _place(buffer: Buffer, number: Number) -> Place:
     """The place of a buffer: memory of the device, of a block or of a thread."""
-    if number(buffer.stages) != 1 or buffer.bulk or buffer.block_dim is not None:
+    if number(buffer.stages) != 1 or buffer.bulk:
         raise UnsupportedWorkload(
             f"the layout of buffer {buffer.name!r} is not printed in kernels"
         )
@@ -120,7 +144,10 @@ def _place(buffer: Buffer, number: Number) -> Place:
     order = tuple(range(len(extents))) if buffer.dims is None else buffer.dims
     shape = tuple(extents[order.index(index)] for index in range(len(order)))
     kind = "argument" if buffer.scope == "global" else "stack"
-    return Place(buffer.name, buffer.dtype, kind, shape, buffer.depth, order)  # type: ignore[arg-type]
+    return Place(
+        *(buffer.name, buffer.dtype, kind, shape, buffer.depth, order),  # type: ignore[arg-type]
+        block_dim=buffer.block_dim,
+    )
 
 
 @define(eq=False)
@@ -129,9 +156,11 @@ class _State(State):
 
     Attributes:
         scopes: Scope of each buffer.
+        fragments: Of results that instructions of warps add to, by buffer.
     """
 
     scopes: Mapping[str, str] = field(factory=dict)
+    fragments: Mapping[str, Fragments] = field(factory=dict)
 
     def address(
         self, statement: ConcreteStatement, place: Place, indices: Sequence[Linear]
@@ -141,6 +170,8 @@ class _State(State):
             return address(place, indices, self.digits)
         shared = self.scopes[place.name] == "shared"
         inside = [self._inside(statement, index, place, shared=shared) for index in indices]
+        if place.name in self.fragments:
+            inside = self.fragments[place.name].numbered(inside)
         at = address(place, inside, self.digits)
         size = place.elements
         for loop in reversed(_virtual(statement, place.depth) if not shared else ()):
@@ -176,6 +207,7 @@ class _Kernel(Walk):
         extents: Threads of a block, in x and y.
         bound: Serial loops whose iterations are a thread each, where no loop is bound by steps.
         grid: Its loops over blocks.
+        rounded: Instructions that take copies rounded, by the names of the copies.
         touched: Places that threads share and that have been read and written since the last
             barrier.
     """
@@ -185,6 +217,7 @@ class _Kernel(Walk):
     extents: tuple[int, int] = (1, 1)
     grid: tuple[ConcreteLoop, ...] = ()
     bound: tuple[ConcreteLoop, ...] = ()
+    rounded: Mapping[str, Intrinsic] = field(factory=dict)
     touched: tuple[set[str], set[str]] = field(factory=lambda: (set(), set()))
 
     @staticmethod
@@ -209,6 +242,7 @@ class _Kernel(Walk):
             extents=(columns, rows),
             grid=grid,
             bound=bound,
+            rounded=rounded_copies(statements),
         )
 
     @property
@@ -232,7 +266,8 @@ class _Kernel(Walk):
             extents = [-(-math.prod(loop.extent for loop in self.bound) // columns)]
         x, y, z = (*extents, *(1,) * (3 - len(extents)))
         taken = {access.buffer for it in self.statements for access in it.source.accesses}
-        with self.emitter.kernel([*taken], (x, y, z), (columns, rows, 1)), ExitStack() as stack:
+        held, block = self._registers(), (columns, rows, 1)
+        with self.emitter.kernel([*taken], (x, y, z), block, held), ExitStack() as stack:
             for axis, loop in zip("xyz", reversed(self.grid), strict=False):
                 stack.enter_context(self.emitter.counter(loop.name, f"(int)blockIdx.{axis}"))
             for axis in "xy":
@@ -355,8 +390,9 @@ class _Kernel(Walk):
         """Print a statement in the loops that are its own, and in those that are pending."""
         if self._begins_across(statement):
             return
+        self._share(statement)
         self._meet(self._shared(statement, written=False), self._shared(statement, written=True))
-        own = (*pending, *statement.loops[depth:])
+        own = (*pending, *statement.loops[depth : statement.body_depth])
         own = tuple(it for it in own if it.name not in statement.source.cooperating)
         inside = [loop for loop in own if loop.kind not in (*_THREADS, "block")]
         virtual = [loop for loop in own if loop.kind == "vthread"]
@@ -430,6 +466,45 @@ class _Kernel(Walk):
                 return True
         copies = math.prod(it.extent for it in loops)
         return copies <= int(self.number(statement.source.unroll_limit))
+
+    # Instructions of warps
+
+    def _registers(self) -> int:
+        """Registers of a thread for the tiles of its warp; 0 where the compiler decides."""
+        return max((registers_of(it) for it in self.statements), default=0)
+
+    def _share(self, statement: ConcreteStatement) -> None:
+        """Let instructions that read memory by a way of their own see what its thread wrote."""
+        if statement.intrinsic is not None and statement.intrinsic.is_of_warpgroup:
+            self.emitter.define(warpgroups.shared_source())
+            self.emitter.call(warpgroups.SHARE)
+
+    def leaf(self, statement: ConcreteStatement) -> None:
+        if not is_of_warps(statement.intrinsic):
+            super().leaf(statement)
+            return
+        product, emitter = product_of(self.state, statement, self.nest.workload), self.emitter
+        emitter.define(product.source)
+        sums = emitter.place(product.sums, Linear())
+        first, *others = product.functions
+        given = [
+            text
+            for factor in (product.left, product.right)
+            for text in (emitter.place(factor.place, factor.at), str(factor.pitch))
+        ]
+        emitter.call(first, sums, *given)
+        for name in others:
+            emitter.call(name, sums)
+
+    def _stored(
+        self, statement: ConcreteStatement, place: Place, at: Linear, mask: Value | None
+    ) -> Value:
+        value = super()._stored(statement, place, at, mask)
+        call = self.rounded.get(place.name)
+        if call is None:
+            return value
+        self.emitter.define(warps.rounding_source(call))
+        return self.emitter.rounded(warps.rounding_name(call), value)
 
     # Reductions across threads
 

@@ -40,11 +40,11 @@ _THREAD_REGISTER_BYTES = 1020
 # Of fully unrolled code: what NVRTC compiles within seconds.
 _UNROLLED_STATEMENTS = 512
 
-# What the printer has no kernels of: instructions of warps and warpgroups, copies ahead.
+# What the printer has no kernels of: copies ahead of their use among others.
 _NOT_PRINTED = (
     *("bound_loop", "chunk_scan", "parallel", "interleave", "prepack", "prefetch"),
     *("software_pipeline", "stream", "tensorize"),
-    *("bulk_copy", "core_matrices", "im2col", "pipeline_fetches", "warp_tensorize"),
+    *("bulk_copy", "pipeline_fetches"),
 )
 
 
@@ -112,7 +112,7 @@ class CudaBackend(Backend):
         """
         self.check_target(request.target)
         try:
-            kernels = print_kernels(candidate_of(request))
+            kernels = print_kernels(candidate_of(request), request.target)
         except (InvalidValueError, UnsupportedWorkload) as error:
             raise InvalidSchedule(str(error)) from error
         digest = hashlib.sha256(f"{request.target.processor}\n{kernels.source}".encode())
