@@ -21,6 +21,7 @@ from autotune.backends import InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IntExpr
 from autotune.ir.workloads import Axis, Stage, Workload
+from autotune.lower.instructions.fetches import COPIED_BYTES, MOST_STAGES
 from autotune.nest import layout_conflict
 from autotune.sketches import (
     TERMS,
@@ -70,7 +71,6 @@ from autotune.sketches import (
 from autotune.sketches.copy_engine import SWIZZLED_ROW_BYTES, VECTOR_BYTES
 from autotune_tvm.blocks import Block
 from autotune_tvm.passes import AHEAD, STAGES
-from autotune_tvm.passes.async_copies import MOST_STAGES
 from autotune_tvm.passes.bulk_copies import BULK
 from autotune_tvm.scans import opened
 from autotune_tvm.schedule_state import (
@@ -83,8 +83,6 @@ from autotune_tvm.schedule_state import (
 )
 from autotune_tvm.warp_products import lay_out_fragments, make_warp_call
 
-# What one asynchronous copy of a thread moves.
-_ASYNCHRONOUS_BYTES = (4, 8, 16)
 # Of buffers that begin at multiples of 64 bytes, as many as any compiler places by itself.
 _STATIC_BYTES = 48 * 1024 - 2 * 63
 
@@ -268,10 +266,10 @@ def pipeline(state: ScheduleState, step: PipelineFetches) -> None:
             raise InvalidSchedule(f"{step}: bulk copies are made ahead, in 2 stages or more")
         return
     for operand, copy in copies.items():
-        if copy.vector_bytes not in _ASYNCHRONOUS_BYTES:
+        if copy.vector_bytes not in COPIED_BYTES:
             raise InvalidSchedule(
                 f"{step}: vectors of {copy.vector_bytes} bytes of {operand} are not copied "
-                f"asynchronously; those of {', '.join(map(str, _ASYNCHRONOUS_BYTES))} are"
+                f"asynchronously; those of {', '.join(map(str, COPIED_BYTES))} are"
             )
         state.sch.annotate(copy.block, AHEAD, 1)
     state.sch.annotate(loop, STAGES, depth)

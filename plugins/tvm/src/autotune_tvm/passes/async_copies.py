@@ -18,10 +18,10 @@ from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir import Call, IRModule, Op, TensorLoad
 from tvm_ffi import structural_map, structural_walk
 
+from autotune.lower.instructions.fetches import COPIED_BYTES, COPIES, ROUNDING_COPIES, waiting
 from autotune_tvm.linked_text import with_functions
 
 __all__ = [
-    "MOST_STAGES",
     "async_copies",
     "copies_ahead",
     "end_of_group",
@@ -30,17 +30,9 @@ __all__ = [
     "wait_for_group",
 ]
 
-MOST_STAGES = 8
-"""Stages for which there are functions that wait; what more of them would hide is not seen."""
-
 _MARK = "autotune.async_copies"
 _COPIED, _ROUNDED = 1, 2
 _CONDITIONAL = Op.get("prim.if_then_else")
-_BYTES = (4, 8, 16)
-# Sixteen bytes pass the first cache, too; fewer cannot.
-_CACHES = {4: "ca", 8: "ca", 16: "cg"}
-_WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
-_WAITS = range(MOST_STAGES - 1)
 
 
 def marked(copies: Any) -> Any:
@@ -60,7 +52,7 @@ def end_of_group() -> Any:
 
 def wait_for_group(on_their_way: int) -> Any:
     """Wait until at most so many of a thread's groups are on their way, less than most stages."""
-    return _called(f"autotune_wait_copies_{on_their_way}")
+    return _called(waiting(on_their_way))
 
 
 def copies_ahead(module: IRModule) -> bool:
@@ -108,11 +100,11 @@ def _copy(kind: str, store: Any) -> Any:
         conditions.append(condition)
     size = DataType(str(value.ty.dtype))
     width = size.bits * size.lanes // 8
-    if width not in _BYTES:
+    if width not in COPIED_BYTES:
         raise ValueError(f"no asynchronous copy: {width} bytes of {store.buffer.name}")
     if kind == "round" and not str(value.ty.dtype).startswith("float32"):
         raise ValueError(f"no copy that is rounded to TF32: {store.buffer.name} is {value.ty}")
-    text = _ROUNDING_TEXT if kind == "round" else _TEXT
+    text = ROUNDING_COPIES if kind == "round" else COPIES
     to = _address(store.buffer, store.indices)
     if _is_zero(value):
         return _called(f"autotune_zero_{width}", to)
@@ -157,74 +149,4 @@ def _address(buffer: Any, indices: Any) -> Any:
 
 
 def _called(name: str, *arguments: Any, text: str | None = None) -> Any:
-    return tirx.Evaluate(cuda_func_call(name, *arguments, source_code=text or _TEXT))
-
-
-def _functions() -> str:
-    """All functions, whichever of them is called."""
-    lines = [
-        "static __device__ __forceinline__ void autotune_end_copies() {",
-        '  asm volatile("cp.async.commit_group;" ::: "memory");',
-        "}",
-    ]
-    for depth in _WAITS:
-        lines += [
-            f"static __device__ __forceinline__ void autotune_wait_copies_{depth}() {{",
-            f'  asm volatile("cp.async.wait_group {depth};" ::: "memory");',
-            "}",
-        ]
-    for width in _BYTES:
-        copy = f'"cp.async.{_CACHES[width]}.shared.global [%0], [%1], {width}'
-        place = "  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));"
-        lines += [
-            "static __device__ __forceinline__ void "
-            f"autotune_copy_{width}(void* to, const void* from) {{",
-            place,
-            f'  asm volatile({copy};" :: "r"(at), "l"(from) : "memory");',
-            "}",
-            "static __device__ __forceinline__ void "
-            f"autotune_copy_{width}_if(void* to, const void* from, int valid) {{",
-            place,
-            f'  asm volatile({copy}, %2;" :: "r"(at), "l"(from), "r"(valid ? {width} : 0)'
-            ' : "memory");',
-            "}",
-            f"static __device__ __forceinline__ void autotune_zero_{width}(void* to) {{",
-            f"  *static_cast<{_WORDS[width]}*>(to) = {_WORDS[width]}();",
-            "}",
-        ]
-    return "\n".join(lines)
-
-
-def _rounding_functions() -> str:
-    """Copies of floats that are rounded to TF32: to nearest, NaNs stay NaNs."""
-    lines = [
-        "static __device__ __forceinline__ float autotune_rounded(float value) {",
-        "  unsigned bits;",
-        '  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));',
-        "  return __uint_as_float(bits);",
-        "}",
-    ]
-    for width in _BYTES:
-        floats = width // 4
-        kind = "float" if floats == 1 else f"float{floats}"
-        parts = [""] if floats == 1 else [f".{part}" for part in "xyzw"[:floats]]
-        rounds = [f"  value{part} = autotune_rounded(value{part});" for part in parts]
-        for suffix, more in (("", ""), ("_if", ", int valid")):
-            loaded = f"*static_cast<const {kind}*>(from)"
-            given = f"valid ? {loaded} : {kind}()" if more else loaded
-            lines += [
-                "static __device__ __forceinline__ void "
-                f"autotune_round_{width}{suffix}(void* to, const void* from{more}) {{",
-                f"  {kind} value = {given};",
-                *rounds,
-                f"  *static_cast<{kind}*>(to) = value;",
-                "}",
-            ]
-    return "\n".join(lines)
-
-
-# Once in a file.
-_ROUNDING_TEXT = (
-    f"#ifndef AUTOTUNE_ROUNDING\n#define AUTOTUNE_ROUNDING\n{_rounding_functions()}\n#endif\n"
-)
-_TEXT = f"#ifndef AUTOTUNE_COPIES\n#define AUTOTUNE_COPIES\n{_functions()}\n#endif\n"
+    return tirx.Evaluate(cuda_func_call(name, *arguments, source_code=text or COPIES))

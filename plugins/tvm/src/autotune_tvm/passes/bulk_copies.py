@@ -27,13 +27,12 @@ from tvm_ffi import structural_map, structural_walk
 
 from autotune.backends import InvalidSchedule, KernelLaunch, TensorMap
 from autotune.ir.element_types import element_type
+from autotune.lower.instructions.fetches import BULK_COPIES
 from autotune.sketches.copy_engine import (
     MOST_BOX_EXTENT,
-    MOST_DIMENSIONS,
     SWIZZLED_ALIGNMENT,
     VECTOR_BYTES,
 )
-from autotune_tvm.passes.async_copies import MOST_STAGES
 from autotune_tvm.passes.statements import at, substituted
 
 __all__ = [
@@ -273,61 +272,4 @@ def _with_aligned_memory(body: Any) -> Any:
 
 
 def _called(name: str, *arguments: Any) -> Any:
-    return tirx.Evaluate(cuda_func_call(name, *arguments, source_code=_TEXT))
-
-
-def _copy_function(dimensions: int) -> str:
-    """A request for a box of a tensor of so many dimensions; the innermost comes first."""
-    names = [f"c{number}" for number in range(dimensions)]
-    places = ", ".join(f"%{number}" for number in range(3, dimensions + 3))
-    given = ", ".join(f'"r"({name})' for name in names)
-    return f"""static __device__ __forceinline__ void {_COPY}_{dimensions}(
-    void* to, unsigned long long map, int stage, int alignment,
-    {", ".join(f"int {name}" for name in names)}) {{
-  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  const unsigned full = autotune_bulk_full(stage);
-  if (at % alignment != 0) __trap();
-  asm volatile("cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.tile"
-               ".mbarrier::complete_tx::bytes [%0], [%1, {{{places}}}], [%2];"
-               :: "r"(at), "l"(map), "r"(full), {given} : "memory");
-}}"""
-
-
-# NVRTC has no header with the type of descriptors. The engine exchanges 16 bytes of a row by bits
-# of the address, so buffers begin where these are zero.
-_FUNCTIONS = f"""#ifdef __CUDACC_RTC__
-struct alignas(64) CUtensorMap {{ unsigned long long opaque[16]; }};
-#endif
-static __device__ __forceinline__ unsigned autotune_bulk_full(int stage) {{
-  __shared__ unsigned long long full[{MOST_STAGES}];
-  return static_cast<unsigned>(__cvta_generic_to_shared(full + stage));
-}}
-static __device__ __forceinline__ void autotune_bulk_begin(int stages, int copies) {{
-  if (threadIdx.x == 0) {{
-    for (int stage = 0; stage < stages; ++stage) {{
-      const unsigned full = autotune_bulk_full(stage);
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(full), "r"(copies) : "memory");
-    }}
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }}
-}}
-static __device__ __forceinline__ void autotune_bulk_expect(int stage, int bytes) {{
-  const unsigned full = autotune_bulk_full(stage);
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-               :: "r"(full), "r"(bytes) : "memory");
-}}
-static __device__ __forceinline__ void autotune_bulk_wait(int stage, int parity) {{
-  const unsigned full = autotune_bulk_full(stage);
-  unsigned done;
-  do {{
-    asm volatile("{{ .reg .pred p; "
-                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
-                 "selp.u32 %0, 1, 0, p; }}"
-                 : "=r"(done) : "r"(full), "r"(parity) : "memory");
-  }} while (done == 0);
-}}
-"""
-_COPIES = "\n".join(map(_copy_function, range(2, MOST_DIMENSIONS + 1)))
-# Once in a file.
-_TEXT = f"#ifndef AUTOTUNE_BULK\n#define AUTOTUNE_BULK\n{_FUNCTIONS}{_COPIES}\n#endif\n"
+    return tirx.Evaluate(cuda_func_call(name, *arguments, source_code=BULK_COPIES))
