@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from attrs import evolve
 from convolutions import convolution
-from cuda_threads import Program, run_all, run_each
+from cuda_threads import run_all, run_each
 from matrix_programs import RIGHT, check, outcome_of
+from printed_kernels import program_of
 from tensor_products import turned_gemm
-from warpgroup_assembly import on_cpus
 
 from autotune.backends.cuda import CudaBackend
 from autotune.backends.cuda_compilers import find_cuda_compiler
@@ -29,14 +29,12 @@ from autotune.ir.workloads import (
     conv2d,
     dense,
     gemm,
-    random_inputs,
 )
 from autotune.lower.instructions.warpgroups import SHARE
 from autotune.lower.kernels import print_kernels
 from autotune.lower.linear import Linear
 from autotune.lower.places import Place
 from autotune.lower.tensor_cores import Fragments
-from autotune.nest import derive_nest
 from autotune.sketches import Candidate, WarpTensorize
 from autotune.sketches.intrinsics import find_intrinsic, result_levels
 from autotune.spaces import SketchSpace
@@ -100,17 +98,9 @@ def candidates_of(workload: Workload, target: Target) -> Iterator[Candidate]:
             yield candidate
 
 
-def program_of(candidate: Candidate, target: Target) -> Program:
-    printed = print_kernels(candidate, target)
-    launches = tuple((math.prod(it.grid), *it.block[:2]) for it in printed.kernels)
-    inputs = random_inputs(candidate.sketch.workload, np.random.default_rng(7))
-    workload = derive_nest(candidate.sketch).workload
-    return Program(on_cpus(printed.source), launches, workload, inputs)
-
-
 def check_all(cases: list[tuple[Workload, Target]], folder: Path, least: int) -> None:
     programs = [
-        (program_of(candidate, target), target)
+        (program_of(candidate, print_kernels(candidate, target)), target)
         for workload, target in cases
         for candidate in candidates_of(workload, target)
     ]
@@ -147,7 +137,7 @@ def test_every_barrier_and_every_fence_is_needed(tmp_path: Path) -> None:
     programs = []
     for workload, target in FEW[1:]:
         (candidate, *_) = candidates_of(workload, target)
-        program = program_of(candidate, target)
+        program = program_of(candidate, print_kernels(candidate, target))
         needed = [*_BARRIER.finditer(program.source)]
         needed += re.finditer(rf"^ *{SHARE}\(\);$", program.source, re.MULTILINE)
         for found in needed:

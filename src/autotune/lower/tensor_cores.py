@@ -147,12 +147,14 @@ class Factor:
         at: What the thread's own first result reads of it.
         pitch: Bytes from one of its rows to the next; in core matrices, from plane to plane.
         is_along_reduction: Whether its rows lie along the reduction.
+        row: Bytes of a row.
     """
 
     place: Place
     at: Linear
     pitch: int
     is_along_reduction: bool
+    row: int
 
 
 @frozen(eq=False)
@@ -180,7 +182,7 @@ class MatrixProduct:
 
     @property
     def source(self) -> str:
-        """What defines the functions."""
+        """The source that defines the functions."""
         if isinstance(self.tile, WarpgroupTile):
             return warpgroups.function_source(self.tile)
         return warps.function_source(self.tile)
@@ -203,7 +205,7 @@ def product_of(state: State, statement: ConcreteStatement, workload: Workload) -
     tile: WarpTile | WarpgroupTile
     if call.is_of_warpgroup:
         steps = terms // call.reduce_axes[0].extent
-        tile = WarpgroupTile(call, down, across, steps, *along)
+        tile = WarpgroupTile(call, down, across, steps, *along, (left.row, right.row))
     else:
         tile = WarpTile(call, down, across, *along)
     return MatrixProduct(tile, state.places[statement.write.buffer], left, right)
@@ -239,4 +241,5 @@ def _factor(
     else:
         along, pitch = place.block_dim, math.prod(place.shape[1:])
     is_along = bool(access.forms[along].axes & reduced)
-    return Factor(place, at, pitch * element_type(place.dtype).bytes, is_along)
+    size = element_type(place.dtype).bytes
+    return Factor(place, at, pitch * size, is_along, place.shape[-1] * size)
