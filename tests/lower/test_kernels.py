@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attrs import evolve
-from cuda_threads import Array, Program, run_all, run_each
+from cuda_threads import Program, run_all, run_each
 from indexed_workloads import embedding_bag
+from printed_kernels import is_right, program_of
 from row_norms import layer_norm, scaled_rows
 from split_reductions import SPLIT_ACROSS_BLOCKS, reduction
 
@@ -31,14 +32,11 @@ from autotune.ir.workloads import (
     depthwise_conv2d,
     elementwise,
     gemm,
-    random_inputs,
-    reference_outputs,
     softmax,
 )
-from autotune.lower.kernels import PrintedKernels, print_kernels
-from autotune.nest import derive_nest
-from autotune.sketches import STEP_TYPES, Candidate, Sketch
-from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.lower.kernels import print_kernels
+from autotune.sketches import Candidate, Sketch
+from autotune.spaces import SketchSpace
 from autotune.targets import preset
 
 TARGET = preset("a100")
@@ -80,13 +78,6 @@ def untuned(workload: Workload) -> Candidate:
     return Candidate(Sketch("untuned", workload, (), (), ()), ())
 
 
-def program_of(candidate: Candidate, printed: PrintedKernels) -> Program:
-    workload = derive_nest(candidate.sketch).workload
-    launches = tuple((it.grid[0], it.block[0], it.block[1]) for it in printed.kernels)
-    inputs = random_inputs(candidate.sketch.workload, np.random.default_rng(7))
-    return Program(printed.source, launches, workload, inputs)
-
-
 def small_programs(workload: Workload) -> Iterator[tuple[Candidate, Program]]:
     """The untuned program, and one of every sketch that has few enough threads to try here."""
     space = SketchSpace(workload, TARGET, CudaBackend().limits(TARGET))
@@ -102,17 +93,6 @@ def small_programs(workload: Workload) -> Iterator[tuple[Candidate, Program]]:
         if 1 < max(threads) <= _BLOCK_THREADS and total <= _GRID_THREADS:
             seen.add(candidate.sketch.name)
             yield candidate, program_of(candidate, printed)
-
-
-def is_right(workload: Workload, program: Program, found: dict[str, Array]) -> bool:
-    expected = reference_outputs(workload, dict(program.inputs))
-    for name, array in expected.items():
-        kind = workload.tensors[name].element
-        near = max(2e-5, 4 * kind.eps) if kind.is_float else 0.0
-        ours, theirs = (kind.numbers(it).astype(np.float64) for it in (found[name], array))
-        if not np.allclose(ours, theirs, rtol=near, atol=near):
-            return False
-    return True
 
 
 def check(workloads: tuple[Workload, ...], folder: Path, least: int) -> None:
@@ -147,17 +127,6 @@ def test_every_barrier_is_needed(workload: Workload, tmp_path: Path) -> None:
     assert len(programs) >= 2
     for program, found_outputs in zip(programs, run_each(programs, tmp_path), strict=True):
         assert isinstance(found_outputs, int) or not is_right(workload, program, found_outputs)
-
-
-def test_instructions_of_warps_are_refused_by_name() -> None:
-    workload = gemm(m=64, n=64, k=64, dtype="float16")
-    limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
-    space = SketchSpace(workload, TARGET, limits)
-    sketch = next(it for it in space.sketches() if it.name == "tensor-cores")
-    drawn = space.sample(60, np.random.default_rng(0))
-    candidate = next(it for it in drawn if it.sketch == sketch)
-    with pytest.raises(UnsupportedWorkload, match="instruction 'mma-.*' is not printed"):
-        print_kernels(candidate)
 
 
 def test_an_array_that_kernels_cannot_index_is_refused() -> None:

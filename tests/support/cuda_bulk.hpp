@@ -124,7 +124,9 @@ inline unsigned try_wait(unsigned barrier, int parity) {
     ++fibers::scheduler.events;
   }
   // What the engine wrote is there for instructions of warpgroups without a fence.
-  warpgroup::self().proxy_fenced = true;
+  warpgroup::Thread& thread = warpgroup::self();
+  thread.proxy_fenced = true;
+  if (thread.committed.empty() && thread.begun.empty()) thread.window = 0;
   return 1;
 }
 

@@ -51,6 +51,8 @@ _DECLARED = re.compile(
 )
 # Shared memory that is asked for when a kernel is launched.
 _DYNAMIC = re.compile(r"extern __shared__ [^;]*buf_dyn_shmem_ptr\[\];")
+# Guards of what each program defines by itself.
+_OWN = ("EXTREMES", "PRELUDE", "HALVES", "SWIZZLED")
 _ALIGNED, _DYNAMIC_BYTES = "__attribute__((aligned(1024)))", 227 * 1024
 _SECONDS = 300
 _FLAGS = (
@@ -174,7 +176,9 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     launcher = "void run() {\n" + "\n".join(lines) + "\n}"
     plain = body.replace('extern "C" ', "")
     # The guard against a second declaration is for one source; here each program is a namespace.
-    undefined = "\n".join(f"#undef AUTOTUNE_{it}" for it in ("EXTREMES", "PRELUDE", "HALVES"))
+    undefined = "\n".join(
+        f"#undef AUTOTUNE_{it}" for it in ("EXTREMES", "PRELUDE", "HALVES", "SWIZZLED")
+    )
     return f"{undefined}\nnamespace {name} {{\n{plain}\n{launcher}\n}}"
 
 

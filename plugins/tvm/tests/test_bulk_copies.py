@@ -18,21 +18,12 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.cuda_code import cuda_source
 from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.scheduled import scheduled_module
-from autotune_tvm.warpgroup_source import WarpgroupTile
 from cuda_threads import Program, run_all, run_each
 from fake_cuda import FakeCuda
+from matrix_programs import ONE_OR_MORE, RIGHT, WRONG, check, outcome_of
 from needs import skip_here
-from tensor_core_products import (
-    ONE_OR_MORE,
-    RIGHT,
-    WRONG,
-    assembled,
-    check,
-    outcome_of,
-    source_of,
-    turned_gemm,
-)
-from tensor_products import rows_product
+from tensor_core_products import assembled, source_of
+from tensor_products import rows_product, turned_gemm
 from thinning import thinned
 from tvm_lowered import check_matrices
 from warpgroup_assembly import on_cpus
@@ -50,6 +41,7 @@ from autotune.backends import (
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, batch_matmul, dense, gemm, random_inputs
+from autotune.lower.instructions.warpgroups import WarpgroupTile
 from autotune.measure.devices.kernels import LoadedKernels
 from autotune.measure.devices.shared import shared_device
 from autotune.nest import derive_nest

@@ -21,9 +21,9 @@ from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
 from cuda_threads import Array, Program, run_all
 from indexed_workloads import embedding_bag
+from matrix_programs import ONE_OR_MORE
 from row_norms import scaled_rows
 from split_reductions import SPLIT_ACROSS_BLOCKS, reduction
-from tensor_core_products import ONE_OR_MORE
 from thinning import thinned
 from tvm_lowered import Kernel, lowered_nest
 from workload_names import named

@@ -24,7 +24,8 @@ from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
 from cuda_threads import Program, run_all
-from tensor_core_products import check, source_of
+from matrix_programs import check
+from tensor_core_products import source_of
 from tvm_lowered import lowered_nest, numbers_of
 from workload_names import named
 

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
 from device_faults import FAULTS, FAULTY_BACKEND
-from tensor_core_products import turned_gemm
-from tensor_products import rows_product
+from tensor_products import rows_product, turned_gemm
 from workload_names import named
 
 from autotune.backends import BuildRequest, CudaExecutable

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.nvcc import kernel_resources
-from autotune_tvm.warp_source import WarpTile, registers
 from tensor_core_products import source_of
 
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, gemm
+from autotune.lower.instructions.warps import WarpTile, registers
 from autotune.models.pruning.psa_symbols import corrected_symbols
 from autotune.nest import derive_nest
 from autotune.sketches import Candidate

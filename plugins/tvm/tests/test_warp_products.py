@@ -18,10 +18,11 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
-from autotune_tvm.warp_source import WarpTile, function_name, function_source
 from convolutions import convolution
 from cuda_threads import Program, run_all
-from tensor_core_products import ONE_OR_MORE, check, source_of, turned_gemm
+from matrix_programs import ONE_OR_MORE, check
+from tensor_core_products import source_of
+from tensor_products import turned_gemm
 from thinning import thinned
 from tvm_lowered import check_matrices, lowered_nest
 from workload_names import named
@@ -36,6 +37,7 @@ from autotune.ir.workloads import (
     gemm,
     random_inputs,
 )
+from autotune.lower.instructions.warps import WarpTile, function_name, function_source
 from autotune.nest import derive_nest
 from autotune.sketches import Candidate, WarpTensorize
 from autotune.sketches.intrinsics import find_intrinsic

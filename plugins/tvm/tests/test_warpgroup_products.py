@@ -17,19 +17,11 @@ from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
-from autotune_tvm.warpgroup_source import WarpgroupTile, function_name, function_source
 from convolutions import convolution
 from cuda_threads import Program, run_all, run_each
-from tensor_core_products import (
-    ONE_OR_MORE,
-    RIGHT,
-    WRONG,
-    assembled,
-    check,
-    outcome_of,
-    source_of,
-    turned_gemm,
-)
+from matrix_programs import ONE_OR_MORE, RIGHT, WRONG, check, outcome_of
+from tensor_core_products import assembled, source_of
+from tensor_products import turned_gemm
 from thinning import thinned
 from tvm_lowered import check_matrices, lowered_nest
 from warpgroup_assembly import on_cpus
@@ -46,6 +38,7 @@ from autotune.ir.workloads import (
     gemm,
     random_inputs,
 )
+from autotune.lower.instructions.warpgroups import WarpgroupTile, function_name, function_source
 from autotune.nest import derive_nest
 from autotune.sketches import Candidate, CoreMatrices
 from autotune.sketches.intrinsics import find_intrinsic

@@ -26,7 +26,7 @@ from autotune.lower.places import Place
 from autotune.lower.quotients import divided
 from autotune.lower.state import State
 
-__all__ = ["below", "computed", "reads_square"]
+__all__ = ["below", "computed", "place_of", "read_at", "reads_square", "truth"]
 
 
 def computed(
@@ -47,9 +47,9 @@ def computed(
     if isinstance(node, Constant):
         return emitter.constant(node.value, node.dtype)
     if isinstance(node, Load):
-        at = _found(state, statement, node)
+        at = read_at(state, statement, node)
         if at is not None:
-            return load(state, _place(state, statement, node.tensor), at, mask)
+            return load(state, place_of(state, statement, node.tensor), at, mask)
         return _gathered(
             state, statement, Gather(node.tensor, tuple(map(IndexValue, node.indices))), mask
         )
@@ -82,11 +82,12 @@ def reads_square(state: State, statement: ConcreteStatement, node: ScalarExpr) -
     """Tell whether a body is an element of a square that can be read wherever the place ends."""
     if not isinstance(node, Load):
         return False
-    at = _found(state, statement, node)
-    return at is not None and is_square(state, _place(state, statement, node.tensor), at)
+    at = read_at(state, statement, node)
+    return at is not None and is_square(state, place_of(state, statement, node.tensor), at)
 
 
-def _found(state: State, statement: ConcreteStatement, node: Load) -> Linear | None:
+def read_at(state: State, statement: ConcreteStatement, node: Load) -> Linear | None:
+    """The place of the element that a load reads; None where an index is no form."""
     return state.once(statement, node, lambda: _address(state, statement, node))
 
 
@@ -109,18 +110,17 @@ def _common(left: str, right: str) -> str:
     return max(types, key=lambda it: (it.is_float, it.bytes, it.name)).name
 
 
-def _place(state: State, statement: ConcreteStatement, tensor: str) -> Place:
+def place_of(state: State, statement: ConcreteStatement, tensor: str) -> Place:
     """The place that serves a statement's reads of a tensor."""
     return state.places[statement.source.sources.get(tensor, tensor)]
 
 
 def _address(state: State, statement: ConcreteStatement, node: Load) -> Linear | None:
-    """The place of an element; None where an index is no form."""
     indices = [_linear(state, statement, index) for index in node.indices]
     known = [index for index in indices if index is not None]
     if len(known) < len(indices):
         return None
-    return state.address(statement, _place(state, statement, node.tensor), known)
+    return state.address(statement, place_of(state, statement, node.tensor), known)
 
 
 def _linear(state: State, statement: ConcreteStatement, index: IntExpr) -> Linear | None:
@@ -210,7 +210,7 @@ def _selected(
     emitter, known = state.emitter, decided(node.condition, dict(statement.axes), state.digits)
     if known is not None:
         return computed(state, statement, node.on_true if known else node.on_false, mask)
-    condition = _condition(state, statement, node.condition, mask)
+    condition = truth(state, statement, node.condition, mask)
     if not reads(node.on_true) and not reads(node.on_false):
         return _either(
             state,
@@ -275,8 +275,8 @@ def _dtype(state: State, statement: ConcreteStatement, node: ScalarExpr) -> str:
     return _common(left, right)
 
 
-def _condition(
-    state: State, statement: ConcreteStatement, node: ScalarExpr, mask: Value | None
+def truth(
+    state: State, statement: ConcreteStatement, node: ScalarExpr, mask: Value | None = None
 ) -> Value:
     """A condition, its parts on indices as scalars where they are the same for all lanes."""
     if not isinstance(node, Binary):
@@ -285,9 +285,9 @@ def _condition(
         known = [decided(it, dict(statement.axes), state.digits) for it in (node.left, node.right)]
         for one, other in ((0, node.right), (1, node.left)):
             if known[one] is (node.op == "and"):
-                return _condition(state, statement, other, mask)
-        left = _condition(state, statement, node.left, mask)
-        right = _condition(state, statement, node.right, mask)
+                return truth(state, statement, other, mask)
+        left = truth(state, statement, node.left, mask)
+        right = truth(state, statement, node.right, mask)
         return state.emitter.binary(node.op, left, right)
     found = _compared(state, statement, node)
     return computed(state, statement, node, mask) if found is None else found

@@ -96,7 +96,12 @@ class ConcreteStatement:
     @property
     def body_depth(self) -> int:
         """Number of loops around what is printed at once: a point, lanes, or a call."""
-        return len(self.loops) - (len(self.intrinsic.axes) if self.intrinsic else 0)
+        call = self.intrinsic
+        if call is None:
+            return len(self.loops)
+        # A thread's loops over a tile of warps: fragments, what it has of each, and terms.
+        inside = len(call.axes) if call.lanes == 1 else 2 * len(call.spatial_axes) + 1
+        return len(self.loops) - inside
 
     @property
     def name(self) -> str:

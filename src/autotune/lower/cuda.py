@@ -19,8 +19,13 @@ from autotune.errors import UnsupportedWorkload
 from autotune.lower.c import CEmitter, Function, Parts, c_type, scalar_text, size_of
 from autotune.lower.elementary import ELEMENTARY
 from autotune.lower.emitter import Value
+from autotune.lower.instructions.fetches import BULK_COPIES, COPIES, waiting
 from autotune.lower.linear import Digits, Linear
+from autotune.lower.pipelines import SWIZZLED_ROWS, Moved, Request, TensorBox
 from autotune.lower.places import Place
+from autotune.lower.resident_blocks import resident_blocks
+from autotune.sketches.copy_engine import SWIZZLED_ALIGNMENT
+from autotune.targets import Target
 
 __all__ = ["CudaEmitter", "PrintedKernel", "identifier"]
 
@@ -44,6 +49,8 @@ typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
+#define INT64_C(value) value##LL
+#define UINT64_C(value) value##ULL
 #elif defined(__CUDACC__)
 #include <cstdint>
 #endif
@@ -77,6 +84,24 @@ static inline __device__ float smaller(float a, float b) {
   return a < b || a != a ? a : b;
 #endif
 }
+#endif
+"""
+
+_SWIZZLED = """\
+#ifndef AUTOTUNE_SWIZZLED
+#define AUTOTUNE_SWIZZLED
+// An element of rows of so many parts of 16 bytes, of which the copy engine exchanges these.
+template <int kParts, class T> static inline __device__ T& swizzled(T& at) {
+  const uint64_t place = (uint64_t)&at, other = place ^ (place >> 7 & (kParts - 1)) << 4;
+  return *(T*)((char*)&at + (int)(other - place));
+}
+#endif
+"""
+
+# The compiler's own header has the type of descriptors; NVRTC has none.
+_DESCRIPTORS = """\
+#if defined(__CUDACC__) && !defined(__CUDACC_RTC__)
+#include <cuda.h>
 #endif
 """
 
@@ -131,6 +156,7 @@ class PrintedKernel:
         block: Threads of a block in x, y and z.
         shared_bytes: Shared memory that its launch asks for.
         arguments: Names of the buffers that it takes.
+        boxes: Descriptors of tensors that it takes behind these.
     """
 
     name: str
@@ -138,6 +164,7 @@ class PrintedKernel:
     block: tuple[int, int, int]
     shared_bytes: int
     arguments: tuple[str, ...]
+    boxes: tuple[TensorBox, ...] = ()
 
 
 @define(eq=False)
@@ -146,13 +173,19 @@ class CudaEmitter(CEmitter):
 
     Attributes:
         kernels: Launches of those that are printed, in order.
+        target: What blocks share there decides how many registers kernels of matrix instructions
+            are given; None: the compiler does.
     """
 
     prefix: str = "kernel"
     width: int = 1
     kernels: list[PrintedKernel] = field(factory=list)
+    target: Target | None = None
+    _defined: list[str] = field(factory=list)
     _written: set[str] = field(factory=set)
     _shared: dict[str, tuple[str, int]] = field(factory=dict)
+    _rows: dict[str, int] = field(factory=dict)
+    _boxes: dict[TensorBox, str] = field(factory=dict)
 
     def begin(
         self,
@@ -165,19 +198,32 @@ class CudaEmitter(CEmitter):
         self._written = {place.name for place in (*outputs, *scratch)}
 
     def finish(self) -> str:
-        text = "\n".join(self._texts)
+        text = "\n".join([*self._defined, *self._texts])
         halves = _HALVES if "_half(" in text else ""
-        return f"{_PRELUDE}{halves}{text}"
+        copies = COPIES if "autotune_end_copies(" in text else ""
+        bulk = f"{_DESCRIPTORS}{BULK_COPIES}{_SWIZZLED}" if "autotune_bulk_" in text else ""
+        return f"{_PRELUDE}{halves}{copies}{bulk}{text}"
 
     @contextmanager
     def kernel(
-        self, taken: Sequence[str], grid: tuple[int, int, int], block: tuple[int, int, int]
+        self,
+        taken: Sequence[str],
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        registers: int = 0,
     ) -> Iterator[None]:
-        """A kernel that takes the buffers of these names."""
+        """A kernel that takes the buffers of these names.
+
+        Args:
+            taken: The names.
+            grid: Its blocks.
+            block: Threads of each.
+            registers: What a thread needs, where the compiler is to give it as many; else 0.
+        """
         name = f"{self.prefix}{len(self.kernels)}"
         places = [place for place in self._places if place.name in taken]
         function = Function(bases={it.name: f"{identifier(it.name)}_ptr" for it in places})
-        self._functions, self._shared = [function], {}
+        self._functions, self._shared, self._rows, self._boxes = [function], {}, {}, {}
         yield
         self._functions = []
         parameters = ", ".join(
@@ -185,42 +231,57 @@ class CudaEmitter(CEmitter):
             + f"{c_type(place.dtype)} *__restrict__ {function.bases[place.name]}"
             for place in places
         )
+        parameters += "".join(
+            f", const __grid_constant__ CUtensorMap {name}" for name in self._boxes.values()
+        )
         shared, dynamic = self._shared_arrays()
         stacks = [f"  {kind} {it}[{n}];" for it, (kind, n) in function.stacks.items()]
         body = "\n".join([*shared, *function.declarations, *stacks, *function.lines])
-        head = f'extern "C" __global__ void __launch_bounds__({math.prod(block)}) {name}'
+        bounds = self._bounds(grid, block, registers)
+        head = f'extern "C" __global__ void __launch_bounds__({bounds}) {name}'
         self._texts.append(f"{head}({parameters}) {{\n{body}\n}}\n")
         arguments = tuple(place.name for place in places)
-        self.kernels.append(PrintedKernel(name, grid, block, dynamic, arguments))
+        self.kernels.append(PrintedKernel(name, grid, block, dynamic, arguments, (*self._boxes,)))
+
+    def _bounds(self, grid: tuple[int, ...], block: tuple[int, ...], registers: int) -> str:
+        """Threads of a block, and how many blocks a multiprocessor holds where that matters."""
+        threads, blocks = str(math.prod(block)), 0
+        if registers and self.target is not None:
+            shared = sum(elements * size_of(kind) for kind, elements in self._shared.values())
+            blocks = resident_blocks(grid, block, registers, shared, self.target)
+        return f"{threads}, {blocks}" if blocks else threads
 
     def _shared_arrays(self) -> tuple[list[str], int]:
         """Declarations of shared memory, and how much of it the launch has to ask for."""
-        sizes = {
-            name: -(-elements * size_of(kind) // _ALIGNMENT) * _ALIGNMENT
-            for name, (kind, elements) in self._shared.items()
-        }
-        total = sum(sizes.values())
-        if total <= _STATIC_SHARED_BYTES:
+        places, total = dict[str, int](), 0
+        for name, (kind, elements) in self._shared.items():
+            alignment = SWIZZLED_ALIGNMENT if name in self._rows else _ALIGNMENT
+            places[name] = -(-total // alignment) * alignment
+            total = places[name] + elements * size_of(kind)
+        total = -(-total // _ALIGNMENT) * _ALIGNMENT
+        # Functions of the copy engine have barriers of their own in static memory.
+        if total <= _STATIC_SHARED_BYTES and not self._rows:
             declared = [
                 f"  __shared__ alignas({_ALIGNMENT}) {c_type(kind)} {name}[{elements}];"
                 for name, (kind, elements) in self._shared.items()
             ]
             return declared, 0
-        declared, at = [f"  extern __shared__ __align__(1024) unsigned char {_DYNAMIC}[];"], 0
+        declared = [f"  extern __shared__ __align__(1024) unsigned char {_DYNAMIC}[];"]
         for name, (kind, _) in self._shared.items():
             own = c_type(kind)
-            declared.append(f"  {own} *const {name} = ({own} *)({_DYNAMIC} + {at});")
-            at += sizes[name]
+            declared.append(f"  {own} *const {name} = ({own} *)({_DYNAMIC} + {places[name]});")
         return declared, total
 
     @contextmanager
     def counter(self, digit: str, text: str) -> Iterator[None]:
         """Inside, a digit has the value of a text."""
-        name = self._name("i")
+        name, before = self._name("i"), self._at.counters.get(digit)
         self._line(f"const int {name} = {text};")
         self._at.counters[digit] = name
         yield
         del self._at.counters[digit]
+        if before is not None:
+            self._at.counters[digit] = before
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -254,12 +315,21 @@ class CudaEmitter(CEmitter):
         """Wait for all threads of the block."""
         self._line("__syncthreads();")
 
-    def allocate_shared(self, place: Place) -> None:
-        """Make room for a place that the threads of a block share."""
-        if place.name not in self._at.bases:
-            name = identifier(place.name)
-            self._at.bases[place.name] = name
-            self._shared[name] = place.dtype, place.elements
+    def allocate_shared(self, place: Place, stages: int = 1, row: int = 0) -> None:
+        """Make room for a place that the threads of a block share.
+
+        Args:
+            place: The place of one stage.
+            stages: How many of them lie one after the other.
+            row: Bytes of its rows, where the copy engine swizzles them.
+        """
+        if place.name in self._at.bases:
+            return
+        name = identifier(place.name)
+        self._at.bases[place.name] = name
+        self._shared[name] = place.dtype, place.elements * stages
+        if row:
+            self._rows[name] = row
 
     def allocate_local(self, place: Place, copies: int) -> None:
         """Make room for a place of each thread, once for each of its virtual threads."""
@@ -276,7 +346,87 @@ class CudaEmitter(CEmitter):
         found = f"({kind})__shfl_down_sync({given})"
         return self._value(lambda *_: found, value.dtype)
 
+    # Copies ahead
+
+    @contextmanager
+    def ahead(self, digit: str, iterations: int, extent: int) -> Iterator[None]:
+        """Begin what is done for an iteration so many further, where there is one."""
+        own = self._at.counters[digit]
+        with (
+            self._block(f"if ({own} < {extent - iterations})"),
+            self.counter(digit, f"{own} + {iterations}"),
+        ):
+            yield
+
+    def copy(self, to: Place, what: Moved, valid: Value | None) -> None:
+        """Begin to copy elements, or zeros where they are not valid."""
+        places = (to, what.to), (what.place, what.at)
+        given = [self.place(place, at) for place, at in places]
+        name = f"autotune_copy_{what.lanes * size_of(to.dtype)}"
+        if valid is not None:
+            name, given = f"{name}_if", [*given, scalar_text(valid)]
+        self._line(f"{name}({', '.join(given)});")
+
+    def end_copies(self) -> None:
+        """Close the group of what a thread has begun to copy."""
+        self._line("autotune_end_copies();")
+
+    def wait_for_copies(self, groups: int) -> None:
+        """Wait until at most so many of a thread's groups are on their way."""
+        self._line(f"{waiting(groups)}();")
+
+    def begin_bulk(self, stages: int, buffers: int) -> None:
+        """Make the barriers of all stages, for so many buffers each."""
+        self._line(f"autotune_bulk_begin({stages}, {buffers});")
+
+    def request(self, place: Place, requests: Sequence[Request], stage: Linear) -> None:
+        """Ask for boxes that are a whole stage of a place."""
+        number = self._integer(stage)
+        self._line(f"autotune_bulk_expect({number}, {place.bytes});")
+        aligned = SWIZZLED_ROWS * self._rows[self._at.bases[place.name]]
+        for it in requests:
+            name = f"{identifier(it.tensor.buffer)}_map{len(self._boxes) or ''}"
+            name = self._boxes.setdefault(it.tensor, name)
+            to = f"{self.place(place, it.to)}, (unsigned long long)&{name}"
+            corner = ", ".join(self._integer(index) for index in reversed(it.corner))
+            self._line(
+                f"autotune_bulk_copy_{len(it.corner)}({to}, {number}, {aligned}, {corner});"
+            )
+
+    def wait_for_bulk(self, stage: Linear, parity: Linear) -> None:
+        """Wait until all is there that was asked for in a stage's round of this parity."""
+        self._line(f"autotune_bulk_wait({self._integer(stage)}, {self._integer(parity)});")
+
+    # Instructions of warps
+
+    def define(self, source: str) -> None:
+        """Define functions of the device before all kernels, once."""
+        if source not in self._defined:
+            self._defined.append(source)
+
+    def call(self, name: str, *arguments: str) -> None:
+        """Call a function of the device."""
+        self._line(f"{name}({', '.join(arguments)});")
+
+    def place(self, place: Place, at: Linear) -> str:
+        """The address of an element, as an argument of :meth:`call`."""
+        return f"&{super()._element(place, at, 0)}"
+
+    def rounded(self, name: str, value: Value) -> Value:
+        """Numbers of single precision whose bits a function of the device has rounded."""
+        texts = value.handle.texts
+        return self._value(
+            lambda part, _: f"as<float>({name}(as<uint32_t>({texts[part]})))",
+            value.dtype,
+            value.lanes,
+        )
+
     # Memory
+
+    def _element(self, place: Place, at: Linear, offset: int, more: str = "") -> str:
+        text = super()._element(place, at, offset, more)
+        row = self._rows.get(self._at.bases[place.name])
+        return f"swizzled<{row // _ALIGNMENT}>({text})" if row else text
 
     def _loaded(
         self, place: Place, at: Linear, lanes: int, mask: Value | None, more: str = ""

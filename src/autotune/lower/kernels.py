@@ -26,13 +26,25 @@ from autotune.lower.concrete import (
 )
 from autotune.lower.cuda import CudaEmitter, PrintedKernel
 from autotune.lower.emitter import Value
+from autotune.lower.instructions import warpgroups, warps
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import store
+from autotune.lower.pipelines import Pipeline, moved, pipelines_of, requests_of, swizzled_row
 from autotune.lower.places import Place, address, from_corner
 from autotune.lower.state import State
+from autotune.lower.tensor_cores import (
+    Fragments,
+    fragments_of,
+    is_of_warps,
+    product_of,
+    registers_of,
+    rounded_copies,
+)
 from autotune.lower.walk import Walk, limits, sharing
-from autotune.nest import Buffer, LoopNest, derive_nest
+from autotune.nest import Buffer, LoopNest, derive_nest, layout_conflict
 from autotune.sketches import Candidate
+from autotune.sketches.intrinsics import Intrinsic
+from autotune.targets import Target
 
 __all__ = ["PrintedKernels", "print_kernels"]
 
@@ -59,8 +71,12 @@ class PrintedKernels:
     intermediates: tuple[Place, ...]
 
 
-def print_kernels(candidate: Candidate) -> PrintedKernels:
+def print_kernels(candidate: Candidate, target: Target | None = None) -> PrintedKernels:
     """Print the program of a candidate as kernels.
+
+    Args:
+        candidate: What to print.
+        target: For which blocks of kernels of matrix instructions are to fit; None: any.
 
     Raises:
         InvalidValueError: its values give no nest.
@@ -68,22 +84,27 @@ def print_kernels(candidate: Candidate) -> PrintedKernels:
     """
     nest = derive_nest(candidate.sketch)
     check_factors(candidate, nest.workload)
-    digits, emitter = Digits(), CudaEmitter()
+    digits, emitter = Digits(), CudaEmitter(target=target)
     _, statements = concrete_statements(nest, candidate.config, digits)
-    _check(statements)
+    _check(candidate, statements)
+    fragments = fragments_of(statements, nest.workload)
     workload = candidate.sketch.workload
 
     def number(expression: object) -> int:
         return int(evaluate(expression, candidate.config))  # type: ignore[arg-type]
 
+    # Steps may number the elements of arrays by other axes, in the same order.
+    tensors = {**workload.tensors, **nest.workload.tensors}
+    arrays = (*(tensor.name for tensor in workload.inputs), *workload.outputs)
     places = {
         name: Place(name, it.dtype, "argument", it.shape, order=tuple(range(len(it.shape))))
-        for name, it in workload.tensors.items()
-        if name in workload.outputs or any(name == given.name for given in workload.inputs)
+        for name, it in ((name, tensors[name]) for name in arrays)
     }
     filled = {it.write.buffer for it in statements if it.source.role == "pack"}
     for buffer in nest.buffers:
         place = _place(buffer, number)
+        if buffer.name in fragments:
+            place = fragments[buffer.name].laid_out(place)
         places[buffer.name] = evolve(place, is_copy=buffer.name in filled)
     for place in places.values():
         if place.elements >= _MOST_ELEMENTS:
@@ -93,34 +114,43 @@ def print_kernels(candidate: Candidate) -> PrintedKernels:
     between = tuple(places[it.name] for it in nest.buffers if places[it.name].kind == "argument")
     emitter.begin(digits, inputs, outputs, between)
     scopes = {buffer.name: buffer.scope for buffer in nest.buffers}
-    state = _State(emitter, digits, places, nest.workload, 1, scopes=scopes)
+    pipelines = pipelines_of(statements, nest, number)
+    state = _State(
+        *(emitter, digits, places, nest.workload, 1),
+        scopes=scopes,
+        pipelines=pipelines,
+        fragments=fragments,
+    )
     for _, group in groupby(statements, lambda it: it.loops[0].name if it.loops else it.name):
         _Kernel.of([*group], state, nest, number).print()
     return PrintedKernels(emitter.finish(), tuple(emitter.kernels), between)
 
 
-def _check(statements: Sequence[ConcreteStatement]) -> None:
+def _check(candidate: Candidate, statements: Sequence[ConcreteStatement]) -> None:
     """Check that statements have nothing that kernels are not printed of."""
+    if any(is_of_warps(statement.intrinsic) for statement in statements):
+        conflict = layout_conflict(candidate)
+        if conflict is not None:
+            raise UnsupportedWorkload(conflict)
     for statement in statements:
-        if statement.intrinsic is not None:
+        if statement.intrinsic is not None and not is_of_warps(statement.intrinsic):
             raise UnsupportedWorkload(
                 f"instruction {statement.source.intrinsic!r} is not printed in kernels"
             )
         if statement.source.pipelined is not None:
-            raise UnsupportedWorkload("copies ahead of their use are not printed in kernels")
+            raise UnsupportedWorkload("statements that run late are not printed in kernels")
 
 
 def _place(buffer: Buffer, number: Number) -> Place:
     """The place of a buffer: memory of the device, of a block or of a thread."""
-    if number(buffer.stages) != 1 or buffer.bulk or buffer.block_dim is not None:
-        raise UnsupportedWorkload(
-            f"the layout of buffer {buffer.name!r} is not printed in kernels"
-        )
     extents = tuple(number(extent) for extent in buffer.shape)
     order = tuple(range(len(extents))) if buffer.dims is None else buffer.dims
     shape = tuple(extents[order.index(index)] for index in range(len(order)))
     kind = "argument" if buffer.scope == "global" else "stack"
-    return Place(buffer.name, buffer.dtype, kind, shape, buffer.depth, order)  # type: ignore[arg-type]
+    return Place(
+        *(buffer.name, buffer.dtype, kind, shape, buffer.depth, order),  # type: ignore[arg-type]
+        block_dim=buffer.block_dim,
+    )
 
 
 @define(eq=False)
@@ -129,9 +159,13 @@ class _State(State):
 
     Attributes:
         scopes: Scope of each buffer.
+        pipelines: The loop of each buffer that has several stages.
+        fragments: Of results that instructions of warps add to, by buffer.
     """
 
     scopes: Mapping[str, str] = field(factory=dict)
+    pipelines: Mapping[str, Pipeline] = field(factory=dict)
+    fragments: Mapping[str, Fragments] = field(factory=dict)
 
     def address(
         self, statement: ConcreteStatement, place: Place, indices: Sequence[Linear]
@@ -141,7 +175,11 @@ class _State(State):
             return address(place, indices, self.digits)
         shared = self.scopes[place.name] == "shared"
         inside = [self._inside(statement, index, place, shared=shared) for index in indices]
+        if place.name in self.fragments:
+            inside = self.fragments[place.name].numbered(inside)
         at = address(place, inside, self.digits)
+        if place.name in self.pipelines:
+            return at + self.pipelines[place.name].stage(self.digits) * place.elements
         size = place.elements
         for loop in reversed(_virtual(statement, place.depth) if not shared else ()):
             at = at + self.digits.counter(loop.name, loop.extent) * size
@@ -176,8 +214,11 @@ class _Kernel(Walk):
         extents: Threads of a block, in x and y.
         bound: Serial loops whose iterations are a thread each, where no loop is bound by steps.
         grid: Its loops over blocks.
+        rounded: Instructions that take copies rounded, by the names of the copies.
         touched: Places that threads share and that have been read and written since the last
             barrier.
+        copied: Places that threads fill past their registers.
+        begun: Statements whose instructions are begun, and end behind the loop around them.
     """
 
     statements: Sequence[ConcreteStatement] = field(kw_only=True)
@@ -185,7 +226,10 @@ class _Kernel(Walk):
     extents: tuple[int, int] = (1, 1)
     grid: tuple[ConcreteLoop, ...] = ()
     bound: tuple[ConcreteLoop, ...] = ()
+    rounded: Mapping[str, Intrinsic] = field(factory=dict)
     touched: tuple[set[str], set[str]] = field(factory=lambda: (set(), set()))
+    copied: set[str] = field(factory=set)
+    begun: set[str] = field(factory=set)
 
     @staticmethod
     def of(
@@ -209,6 +253,7 @@ class _Kernel(Walk):
             extents=(columns, rows),
             grid=grid,
             bound=bound,
+            rounded=rounded_copies(statements),
         )
 
     @property
@@ -216,6 +261,12 @@ class _Kernel(Walk):
         """The scope of each buffer."""
         assert isinstance(self.state, _State)
         return self.state.scopes
+
+    @property
+    def pipelines(self) -> Mapping[str, Pipeline]:
+        """The loop of each buffer that has several stages."""
+        assert isinstance(self.state, _State)
+        return self.state.pipelines
 
     @property
     def emitter(self) -> CudaEmitter:
@@ -232,7 +283,8 @@ class _Kernel(Walk):
             extents = [-(-math.prod(loop.extent for loop in self.bound) // columns)]
         x, y, z = (*extents, *(1,) * (3 - len(extents)))
         taken = {access.buffer for it in self.statements for access in it.source.accesses}
-        with self.emitter.kernel([*taken], (x, y, z), (columns, rows, 1)), ExitStack() as stack:
+        held, block = self._registers(), (columns, rows, 1)
+        with self.emitter.kernel([*taken], (x, y, z), block, held), ExitStack() as stack:
             for axis, loop in zip("xyz", reversed(self.grid), strict=False):
                 stack.enter_context(self.emitter.counter(loop.name, f"(int)blockIdx.{axis}"))
             for axis in "xy":
@@ -266,7 +318,9 @@ class _Kernel(Walk):
             if not touching or place.kind == "argument":
                 continue
             if buffer.scope == "shared":
-                self.emitter.allocate_shared(place)
+                known = self.pipelines.get(buffer.name)
+                row = swizzled_row(place) if buffer.bulk else 0
+                self.emitter.allocate_shared(place, known.stages if known else 1, row)
             else:
                 loops = _virtual(touching[0], place.depth)
                 copies = math.prod(loop.extent for loop in loops)
@@ -309,17 +363,23 @@ class _Kernel(Walk):
     ) -> None:
         """Print a serial loop that all threads run in step."""
         state, loop = self.state, group[0].loops[depth]
+        if fetches := [it for it in group if self._is_ahead(it, loop)]:
+            self._ahead(fetches, [it for it in group if it not in fetches], depth, pending)
+            return
         begin, end = limits(group[0], depth, state.digits)
         if any(self._is_of_thread(group[0], name) for name in (*begin.digits, *end.digits)):
             raise UnsupportedWorkload(f"loop {loop.name!r} ends elsewhere in every thread")
+        self._repeat(group, loop)
+        with state.forgetting(), self.emitter.loop(loop.name, begin, end, loop.kind):
+            self.level(group, depth + 1, pending)
+
+    def _repeat(self, group: Sequence[ConcreteStatement], loop: ConcreteLoop) -> None:
+        """Note that an iteration of a loop follows one that touched all of it."""
         read, written = self.touched
-        # An iteration follows one that touched all of it.
         for statement in group if loop.extent > 1 else ():
             read |= self._shared(statement, written=False)
             written |= self._shared(statement, written=True)
             read.add(_exchanged(statement))
-        with state.forgetting(), self.emitter.loop(loop.name, begin, end, loop.kind):
-            self.level(group, depth + 1, pending)
 
     def _is_of_thread(self, statement: ConcreteStatement, digit: str) -> bool:
         kinds = {loop.name: loop.kind for loop in statement.loops}
@@ -342,12 +402,16 @@ class _Kernel(Walk):
             return
         read, written = self.touched
         if reads & written or writes & (read | written):
-            self.emitter.barrier()
-            self.state.forget()
-            read.clear()
-            written.clear()
+            self._wait()
         read |= reads
         written |= writes
+
+    def _wait(self) -> None:
+        """Wait for all threads of the block."""
+        self.emitter.barrier()
+        self.state.forget()
+        for touched in self.touched:
+            touched.clear()
 
     def _alone(
         self, statement: ConcreteStatement, depth: int, pending: tuple[ConcreteLoop, ...]
@@ -355,8 +419,16 @@ class _Kernel(Walk):
         """Print a statement in the loops that are its own, and in those that are pending."""
         if self._begins_across(statement):
             return
+        if statement.name not in self.begun:
+            self._share(statement)
         self._meet(self._shared(statement, written=False), self._shared(statement, written=True))
-        own = (*pending, *statement.loops[depth:])
+        self._in_own_loops(statement, depth, pending)
+
+    def _in_own_loops(
+        self, statement: ConcreteStatement, depth: int, pending: tuple[ConcreteLoop, ...]
+    ) -> None:
+        """Print a statement that may touch what it does."""
+        own = (*pending, *statement.loops[depth : statement.body_depth])
         own = tuple(it for it in own if it.name not in statement.source.cooperating)
         inside = [loop for loop in own if loop.kind not in (*_THREADS, "block")]
         virtual = [loop for loop in own if loop.kind == "vthread"]
@@ -430,6 +502,192 @@ class _Kernel(Walk):
                 return True
         copies = math.prod(it.extent for it in loops)
         return copies <= int(self.number(statement.source.unroll_limit))
+
+    # Copies ahead
+
+    def _is_ahead(self, statement: ConcreteStatement, loop: ConcreteLoop) -> bool:
+        """Tell whether a statement fills a stage of what iterations of a loop fetch."""
+        known = self.pipelines.get(statement.write.buffer)
+        return known is not None and known.loop == loop.name
+
+    def _ahead(
+        self,
+        fetches: Sequence[ConcreteStatement],
+        others: Sequence[ConcreteStatement],
+        depth: int,
+        pending: tuple[ConcreteLoop, ...],
+    ) -> None:
+        """Print a loop whose fetches run some iterations ahead.
+
+        An iteration waits for its own stage, and with all threads for the iteration before, whose
+        stage is filled next. Products of warpgroups are begun before that, and have ended before
+        the barrier of the next iteration.
+        """
+        state, emitter, loop = self.state, self.emitter, fetches[0].loops[depth]
+        staged = {it.write.buffer for it in fetches}
+        made = {it.write.buffer for it in others} | staged
+        if any(_reads(it, name) for it in fetches for name in made):
+            raise UnsupportedWorkload(f"loop {loop.name!r} computes what it fetches ahead")
+        self._begin_bulk(fetches, depth)
+        self._meet(set(), staged)
+        ahead, end = self.pipelines[min(staged)].stages - 1, Linear((), loop.extent)
+        with state.forgetting(), emitter.loop(loop.name, Linear(), Linear((), ahead), "serial"):
+            self._fetch(fetches, depth, pending)
+            self._end_group(fetches)
+        self._repeat(others, loop)
+        self.touched[1].update(staged)
+        products = all(map(_is_of_warpgroup, others))
+        self.begun.update(it.name for it in others if products)
+        with state.forgetting(), emitter.loop(loop.name, Linear(), end, loop.kind):
+            self._arrive(fetches)
+            self._free(fetches, others)
+            self._meet(staged, set())
+            if products:
+                self.level(others, depth + 1, pending)
+            with emitter.ahead(loop.name, ahead, loop.extent):
+                self._fetch(fetches, depth, pending)
+            # Beyond the last iteration groups without copies keep the count.
+            self._end_group(fetches)
+            if not products:
+                self.level(others, depth + 1, pending)
+        self.touched[0].update(staged)
+        for statement in others if products else ():
+            self._end(statement)
+
+    def _fetch(
+        self,
+        fetches: Sequence[ConcreteStatement],
+        depth: int,
+        pending: tuple[ConcreteLoop, ...],
+    ) -> None:
+        """Begin to fill a stage."""
+        state, emitter = self.state, self.emitter
+        for statement in fetches:
+            place = state.places[statement.write.buffer]
+            pipeline = self.pipelines[place.name]
+            if not pipeline.bulk:
+                self._in_own_loops(statement, depth + 1, pending)
+                continue
+            stage = pipeline.stage(state.digits)
+            with emitter.only("threadIdx.x == 0 && threadIdx.y == 0"):
+                found = requests_of(state, statement, place, stage * place.elements)
+                emitter.request(place, found, stage)
+
+    def _begin_bulk(self, fetches: Sequence[ConcreteStatement], depth: int) -> None:
+        """Make the barriers of what the copy engine fetches, whose rounds are of one loop."""
+        found = [it for it in fetches if self.pipelines[it.write.buffer].bulk]
+        if not found:
+            return
+        loops = found[0].loops[:depth]
+        repeats = any(it.extent > 1 and it.kind not in (*_THREADS, "block") for it in loops)
+        engine = {it.loop for it in self.pipelines.values() if it.bulk}
+        if repeats or len(engine) > 1:
+            raise UnsupportedWorkload(
+                f"the copy engine fetches inside a loop around {found[0].loops[depth].name!r}, "
+                "or in two loops"
+            )
+        self.emitter.begin_bulk(self.pipelines[found[0].write.buffer].stages, len(found))
+        self._wait()
+
+    def _end_group(self, fetches: Sequence[ConcreteStatement]) -> None:
+        """Close the group of what has been begun, by which threads count what they wait for."""
+        if any(it.write.buffer in self.copied for it in fetches):
+            self.emitter.end_copies()
+
+    def _arrive(self, fetches: Sequence[ConcreteStatement]) -> None:
+        """Wait until an iteration's own stage is filled."""
+        digits = self.state.digits
+        pipelines = [self.pipelines[it.write.buffer] for it in fetches]
+        if any(it.write.buffer in self.copied for it in fetches):
+            self.emitter.wait_for_copies(pipelines[0].stages - 2)
+        for it in [it for it in pipelines if it.bulk][:1]:
+            parity = digits.remainder(it.round(digits), 2)
+            self.emitter.wait_for_bulk(it.stage(digits), parity)
+
+    def _fills_ahead(self, statement: ConcreteStatement) -> bool:
+        """Tell whether a statement copies past registers what it can: what is not rounded."""
+        name = statement.write.buffer
+        return name in self.pipelines and name not in self.rounded
+
+    def _moved(self, statement: ConcreteStatement) -> bool:
+        """Print an asynchronous copy; False where a load and a store have to do it."""
+        state, emitter = self.state, self.emitter
+        place, at = self.target(statement)
+        what = moved(state, statement, place, at)
+        if what is None:
+            return False
+        guard, mask = self._conditions(self._ends(statement))
+        inside, other = self._conditions(self._within(statement))
+        if mask is not None or other is not None:
+            return False
+        with self._when(guard):
+            found = [it for it in (inside, *what.conditions(state, statement)) if it is not None]
+            valid = None
+            for it in found:
+                valid = it if valid is None else emitter.binary("and", valid, it)
+            emitter.copy(place, what, valid)
+        self.copied.add(place.name)
+        return True
+
+    # Instructions of warps
+
+    def _registers(self) -> int:
+        """Registers of a thread for the tiles of its warp; 0 where the compiler decides."""
+        return max((registers_of(it) for it in self.statements), default=0)
+
+    def _share(self, statement: ConcreteStatement) -> None:
+        """Let instructions that read memory by a way of their own see what its thread wrote."""
+        if _is_of_warpgroup(statement):
+            self.emitter.define(warpgroups.shared_source())
+            self.emitter.call(warpgroups.SHARE)
+
+    def leaf(self, statement: ConcreteStatement) -> None:
+        """Print a statement where all of its loops are known."""
+        if not is_of_warps(statement.intrinsic):
+            if not self._fills_ahead(statement) or not self._moved(statement):
+                super().leaf(statement)
+            return
+        product, emitter = product_of(self.state, statement, self.nest.workload), self.emitter
+        emitter.define(product.source)
+        sums = emitter.place(product.sums, Linear())
+        given = [
+            text
+            for factor in (product.left, product.right)
+            for text in (emitter.place(factor.place, factor.at), str(factor.pitch))
+        ]
+        emitter.call(product.functions[0], sums, *given)
+        if statement.name not in self.begun:
+            self._end(statement)
+
+    def _end(self, statement: ConcreteStatement) -> None:
+        """Wait for the results of instructions that do not end by themselves."""
+        product = product_of(self.state, statement, self.nest.workload)
+        for name in product.functions[1:]:
+            self.emitter.call(name, self.emitter.place(product.sums, Linear()))
+
+    def _free(
+        self, fetches: Sequence[ConcreteStatement], others: Sequence[ConcreteStatement]
+    ) -> None:
+        """Before a barrier, end the products that read what is fetched anew behind it.
+
+        What the copy engine writes, instructions of warpgroups see as it is.
+        """
+        product = next(filter(_is_of_warpgroup, others), None)
+        if product is None:
+            return
+        if not all(self.pipelines[it.write.buffer].bulk for it in fetches):
+            self._share(product)
+        self.emitter.call(warpgroups.WAIT)
+
+    def _stored(
+        self, statement: ConcreteStatement, place: Place, at: Linear, mask: Value | None
+    ) -> Value:
+        value = super()._stored(statement, place, at, mask)
+        call = self.rounded.get(place.name)
+        if call is None:
+            return value
+        self.emitter.define(warps.rounding_source(call))
+        return self.emitter.rounded(warps.rounding_name(call), value)
 
     # Reductions across threads
 
@@ -565,6 +823,14 @@ def _independent(
 def _exchanged(statement: ConcreteStatement) -> str:
     """The name of the place by which the warps of a row exchange what they have reduced."""
     return f"{statement.name}.threads"
+
+
+def _is_of_warpgroup(statement: ConcreteStatement) -> bool:
+    return statement.intrinsic is not None and statement.intrinsic.is_of_warpgroup
+
+
+def _reads(statement: ConcreteStatement, buffer: str) -> bool:
+    return any(it.buffer == buffer and not it.write for it in statement.source.accesses)
 
 
 def _buffers(statement: ConcreteStatement) -> set[str]:

@@ -554,15 +554,7 @@ class Walk:
     def _packed(self, statement: ConcreteStatement, body: ScalarExpr, place: Place) -> Value:
         """A part of an operand, with zeros beyond its own extent."""
         state, emitter = self.state, self.state.emitter
-        operand = statement.name.split(".", 1)[0]
-        shape = self.nest.workload.tensors[operand].shape
-        pairs = [
-            (statement.axes.get(copy_axis(dim), Linear()), extent)
-            for dim, extent in enumerate(shape)
-        ]
-        if statement.source.starts or statement.source.falling:
-            pairs += [(index * -1, 1) for index, _ in pairs]
-        scalar, mask = self._conditions(all_below(pairs, state.digits))
+        scalar, mask = self._conditions(self._within(statement))
         zero = emitter.wide(emitter.constant(0, place.dtype), state.lanes)
 
         def inside() -> Value:
@@ -579,6 +571,18 @@ class Walk:
         if reads_square(state, statement, body):
             return emitter.select(scalar, inside(), zero)
         return emitter.choose(scalar, chosen, lambda: zero)
+
+    def _within(self, statement: ConcreteStatement) -> list[Below]:
+        """The conditions under which a copy reads elements of its operand, and no zeros."""
+        operand = statement.name.split(".", 1)[0]
+        shape = self.nest.workload.tensors[operand].shape
+        pairs = [
+            (statement.axes.get(copy_axis(dim), Linear()), extent)
+            for dim, extent in enumerate(shape)
+        ]
+        if statement.source.starts or statement.source.falling:
+            pairs += [(index * -1, 1) for index, _ in pairs]
+        return all_below(pairs, self.state.digits)
 
     def _scanned(self, statement: ConcreteStatement) -> tuple[list[Linear], int]:
         """Indices of what a scan writes, and which of them is along it."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 from autotune.backends import BuildRequest, CudaExecutable, InvalidSchedule
 from autotune.backends.cuda import CudaBackend
 from autotune.errors import UnsupportedTarget
+from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, conv2d, gemm, softmax
-from autotune.sketches import STEP_TYPES
-from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.sketches import PipelineFetches
+from autotune.spaces import SketchSpace
 from autotune.targets import Target, preset
 
 A100 = preset("a100")
@@ -61,12 +63,13 @@ def test_a_cpu_and_old_devices_are_refused() -> None:
 def test_steps_that_are_not_printed_are_outside_its_limits_and_refused() -> None:
     workload = gemm(m=64, n=64, k=64, dtype="float16")
     limits = CudaBackend().limits(A100)
-    assert "warp_tensorize" not in limits.steps
-    assert all(it.name != "tensor-cores" for it in SketchSpace(workload, A100, limits).sketches())
-    anything = SketchSpace(
-        workload, A100, ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+    assert "software_pipeline" not in limits.steps
+    drawn = SketchSpace(workload, A100, limits).sample(60, np.random.default_rng(0))
+    candidate = next(it for it in drawn if it.config.get("C.stages", 1) > 1)
+    steps = tuple(
+        evolve(step, depth=const(9)) if isinstance(step, PipelineFetches) else step
+        for step in candidate.sketch.steps
     )
-    drawn = anything.sample(60, np.random.default_rng(0))
-    candidate = next(it for it in drawn if it.sketch.name == "tensor-cores")
-    with pytest.raises(InvalidSchedule, match="is not printed in kernels"):
-        CudaBackend().lower(BuildRequest(workload, None, candidate, A100, threads=1))
+    other = evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
+    with pytest.raises(InvalidSchedule, match="has no 9 stages"):
+        CudaBackend().lower(BuildRequest(workload, None, other, A100, threads=1))

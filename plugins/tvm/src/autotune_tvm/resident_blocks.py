@@ -1,8 +1,6 @@
-"""Number of blocks that a multiprocessor is to hold, said to the compiler of a kernel.
+"""Number of blocks that a multiprocessor is to hold, as an attribute of TVM's kernels.
 
-Where that is not said, ptxas gives kernels on tensor cores few registers, so that more blocks fit:
-it loads fragments right before the products that read them, in whatever order the source has the
-two. With a number of blocks it takes the registers that these leave, and loads a step ahead.
+See :mod:`autotune.lower.resident_blocks`.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from tvm_ffi import structural_walk
 
 from autotune.backends import KernelLaunch
 from autotune.ir.element_types import element_type
+from autotune.lower.resident_blocks import resident_blocks
 from autotune.targets import Target
 
 __all__ = ["REGISTERS", "with_resident_blocks"]
@@ -24,16 +23,6 @@ REGISTERS = "pragma_autotune_registers"
 """Annotation of the loop over threads: how many registers each of them needs."""
 
 _RESIDENT = "tirx.launch_bounds_min_blocks_per_sm"
-# What blocks share, of a target.
-_SHARED = (
-    "multiprocessors",
-    "max_blocks_per_multiprocessor",
-    "max_threads_per_multiprocessor",
-    "registers_per_multiprocessor",
-    "shared_memory_per_multiprocessor",
-)
-# Registers are given to threads by eights, and shared memory to blocks with so many bytes more.
-_REGISTER_UNIT, _RESERVED_SHARED = 8, 1024
 
 
 def with_resident_blocks(
@@ -52,11 +41,12 @@ def with_resident_blocks(
         functions[variable] = function
         launch = by_name.get(variable.name_hint)
         needed = _noted_registers(function.body)
-        if launch is None or not needed or not all(getattr(target, name) for name in _SHARED):
+        if launch is None or not needed:
             continue
         shared = launch.shared_bytes + _static_shared_bytes(function.body)
-        resident = _resident(launch, needed, shared, target)
-        functions[variable] = function.with_attr(_RESIDENT, resident)
+        resident = resident_blocks(launch.grid, launch.block, needed, shared, target)
+        if resident:
+            functions[variable] = function.with_attr(_RESIDENT, resident)
     return IRModule(functions, attrs=kernels.attrs)
 
 
@@ -79,17 +69,3 @@ def _static_shared_bytes(body: Any) -> int:
             extents = [int(extent) for extent in it.buffer.shape]
             found += element_type(name).bytes * int(lanes or 1) * math.prod(extents)
     return found
-
-
-def _resident(launch: KernelLaunch, registers: int, shared: int, target: Target) -> int:
-    """Blocks that a multiprocessor holds, of those there are; at least one."""
-    threads = math.prod(launch.block)
-    held = math.ceil(registers / _REGISTER_UNIT) * _REGISTER_UNIT
-    limits = (
-        math.ceil(math.prod(launch.grid) / target.multiprocessors),
-        target.max_blocks_per_multiprocessor,
-        target.max_threads_per_multiprocessor // threads,
-        target.registers_per_multiprocessor // (held * threads),
-        target.shared_memory_per_multiprocessor // (shared + _RESERVED_SHARED),
-    )
-    return max(1, min(limits))

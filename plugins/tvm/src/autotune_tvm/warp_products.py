@@ -2,8 +2,8 @@
 
 A thread's loops over what its lane holds of the results, and over one step of the reduction, are a
 product of small matrices like any other. What replaces them computes the same numbers, with the
-other lanes' help: see :mod:`autotune_tvm.warp_source`, and for instructions of four warps, whose
-factors lie in core matrices, :mod:`autotune_tvm.warpgroup_source`.
+other lanes' help: see :mod:`autotune.lower.instructions.warps`, and for instructions of four
+warps, whose factors lie in core matrices, :mod:`autotune.lower.instructions.warpgroups`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tvm.tirx import BufferRegion, IndexMap
 from autotune.backends import InvalidSchedule
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis, Stage
+from autotune.lower.instructions import warpgroups, warps
+from autotune.lower.instructions.warpgroups import CORE_ROW_BYTES, WarpgroupTile
+from autotune.lower.instructions.warps import WarpTile
 from autotune.sketches import Step, WarpTensorize, result_axes
 from autotune.sketches.intrinsics import Digit, Intrinsic, find_intrinsic, result_levels
-from autotune_tvm import warp_source, warpgroup_source
 from autotune_tvm.passes import ROUNDED
 from autotune_tvm.passes.warpgroup_calls import products
 from autotune_tvm.resident_blocks import REGISTERS
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState, WarpLoops
-from autotune_tvm.warp_source import WarpTile
-from autotune_tvm.warpgroup_source import CORE_ROW_BYTES, WarpgroupTile
 
 __all__ = ["lay_out_fragments", "make_warp_call"]
 
@@ -132,7 +132,7 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
         tile = WarpgroupTile(call, down, across, steps, left, right, rows)
     else:
         tile = WarpTile(call, down, across, left, right)
-        _note_registers(state, step, warp_source.registers(tile))
+        _note_registers(state, step, warps.registers(tile))
     if call.rounds_when_fetched:
         for (name, _), copy in state.fetched.items():
             if name == step.stage:
@@ -239,8 +239,8 @@ def _registered(tile: Tile, form: _Form) -> str:
 def _function_name(tile: Tile) -> str:
     """Name of the function that computes the tile."""
     if isinstance(tile, WarpTile):
-        return warp_source.function_name(tile)
-    return warpgroup_source.function_name(tile)
+        return warps.function_name(tile)
+    return warpgroups.function_name(tile)
 
 
 def _depth(tile: Tile) -> int:
@@ -306,7 +306,7 @@ def _implementation(tile: Tile, form: _Form) -> Any:
     ]
     if isinstance(tile, WarpgroupTile):
         return _function(buffers, form, products(tile, buffers.sums, factors))
-    name, source = warp_source.function_name(tile), warp_source.function_source(tile)
+    name, source = warps.function_name(tile), warps.function_source(tile)
     sums = buffers.sums.access_ptr("rw")
     made = cuda_func_call(name, sums, *factors, source_code=source)
     return _function(buffers, form, tirx.Evaluate(made))

@@ -23,6 +23,7 @@ from autotune.backends.cuda_program import (
     CudaProgram,
     DeviceBuffer,
     KernelLaunch,
+    TensorMap,
 )
 from autotune.backends.native import candidate_of
 from autotune.errors import InvalidValueError, UnsupportedWorkload
@@ -40,11 +41,10 @@ _THREAD_REGISTER_BYTES = 1020
 # Of fully unrolled code: what NVRTC compiles within seconds.
 _UNROLLED_STATEMENTS = 512
 
-# What the printer has no kernels of: instructions of warps and warpgroups, copies ahead.
+# What the printer has no kernels of: steps of CPUs, bounded loops, scans in parts.
 _NOT_PRINTED = (
     *("bound_loop", "chunk_scan", "parallel", "interleave", "prepack", "prefetch"),
     *("software_pipeline", "stream", "tensorize"),
-    *("bulk_copy", "core_matrices", "im2col", "pipeline_fetches", "warp_tensorize"),
 )
 
 
@@ -112,7 +112,7 @@ class CudaBackend(Backend):
         """
         self.check_target(request.target)
         try:
-            kernels = print_kernels(candidate_of(request))
+            kernels = print_kernels(candidate_of(request), request.target)
         except (InvalidValueError, UnsupportedWorkload) as error:
             raise InvalidSchedule(str(error)) from error
         digest = hashlib.sha256(f"{request.target.processor}\n{kernels.source}".encode())
@@ -142,7 +142,10 @@ class CudaBackend(Backend):
 
 def _program(kernels: PrintedKernels, cubin: bytes) -> CudaProgram:
     launches = tuple(
-        KernelLaunch(it.name, it.grid, it.block, it.shared_bytes, it.arguments)
+        KernelLaunch(
+            *(it.name, it.grid, it.block, it.shared_bytes, it.arguments),
+            maps=tuple(TensorMap(box.buffer, box.dtype, box.shape, box.box) for box in it.boxes),
+        )
         for it in kernels.kernels
     )
     between = tuple(

@@ -1,7 +1,7 @@
 """A warpgroup's products as statements of TVM: what is shared, begun, and waited for.
 
-The functions are those of :mod:`autotune_tvm.warpgroup_source`. Where nothing is fetched ahead
-they follow one another; :mod:`autotune_tvm.passes.pipeline_fetches` takes them apart.
+The functions are those of :mod:`autotune.lower.instructions.warpgroups`. Where nothing is fetched
+ahead they follow one another; :mod:`autotune_tvm.passes.pipeline_fetches` takes them apart.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize
 from tvm.tirx import BufferRegion
 from tvm.tirx.op import tvm_storage_sync
 
-from autotune_tvm.passes.statements import at, region_at, with_fields
-from autotune_tvm.warpgroup_source import (
+from autotune.lower.instructions.warpgroups import (
     SHARE,
     WAIT,
     WarpgroupTile,
@@ -26,6 +25,7 @@ from autotune_tvm.warpgroup_source import (
     function_source,
     shared_source,
 )
+from autotune_tvm.passes.statements import at, region_at, with_fields
 
 __all__ = ["Products", "find_products", "products", "share", "wait"]
 

@@ -1,9 +1,8 @@
 """CUDA source of a warp's tile: fragments are loaded from shared memory and multiplied.
 
-TVM 0.27 writes ``mma.sync`` and ``ldmatrix`` for buffers of a scope of its own, one instruction a
-call, with offsets in terms of its layouts. Here one function, called by every thread, does one
-step of a warp's tile: ``ldmatrix`` of every fragment once, then all products. Which lane gives the
-address of which row follows from the declaration's fragments.
+One function, called by every thread, does one step of a warp's tile: ``ldmatrix`` of every
+fragment once, then all products. Which lane gives the address of which row follows from the
+declaration's fragments.
 """
 
 from __future__ import annotations
@@ -16,7 +15,15 @@ from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.sketches.intrinsics import Fragment, Intrinsic, IntrinsicOperand
 
-__all__ = ["WarpTile", "function_name", "function_source", "registers", "tile_name"]
+__all__ = [
+    "WarpTile",
+    "function_name",
+    "function_source",
+    "registers",
+    "rounding_name",
+    "rounding_source",
+    "tile_name",
+]
 
 # What PTX calls the types, and C++ and the constraints of inline assembly those of the sums.
 _PTX = {
@@ -111,7 +118,7 @@ def function_source(tile: WarpTile) -> str:
     lines = [
         _load_source(not tile.left_along_reduction),
         _load_source(not tile.right_along_reduction),
-        *_rounding_source(call),
+        rounding_source(call),
         _product_source(call),
         f"static __device__ __forceinline__ void {function_name(tile)}(",
         f"    {sums}* sums, const void* left, int left_row, const void* right, int right_row) {{",
@@ -123,7 +130,7 @@ def function_source(tile: WarpTile) -> str:
         *_products(tile),
         "}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(filter(None, lines)) + "\n"
 
 
 def _fragment(call: Intrinsic, operand: IntrinsicOperand) -> Fragment:
@@ -195,33 +202,39 @@ def _loads(
 
 def _roundings(tile: WarpTile, depth: int, width: int) -> list[str]:
     """Statements that round what is loaded, where the instruction would cut it off."""
-    kind = _ROUNDED.get(tile.call.left.dtype)
-    if kind is None:
+    name = rounding_name(tile.call)
+    if not name:
         return []
     counts = (("a", tile.down, depth), ("b", tile.across, width))
     return [
         line
-        for name, count, held in counts
+        for own, count, held in counts
         for line in (
             "#pragma unroll",
             f"  for (int f = 0; f < {count}; ++f)",
             "#pragma unroll",
-            f"    for (int r = 0; r < {held}; ++r) {name}[f][r] = autotune_{kind}({name}[f][r]);",
+            f"    for (int r = 0; r < {held}; ++r) {own}[f][r] = {name}({own}[f][r]);",
         )
     ]
 
 
-def _rounding_source(call: Intrinsic) -> list[str]:
-    """Rounding to nearest of a number in a register, ties away from zero."""
+def rounding_name(call: Intrinsic) -> str:
+    """Name of the function that rounds a factor; "" where an instruction cuts nothing off."""
     kind = _ROUNDED.get(call.left.dtype)
+    return "" if kind is None else f"autotune_{kind}"
+
+
+def rounding_source(call: Intrinsic) -> str:
+    """Rounding of a factor in a register to nearest, ties away from zero; "" where none is."""
+    kind, name = _ROUNDED.get(call.left.dtype), rounding_name(call)
     if kind is None:
-        return []
-    text = f"""static __device__ __forceinline__ unsigned autotune_{kind}(unsigned value) {{
+        return ""
+    text = f"""static __device__ __forceinline__ unsigned {name}(unsigned value) {{
   unsigned rounded;
   asm volatile("cvt.rna.{kind}.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(value)));
   return rounded;
 }}"""
-    return [_once(f"AUTOTUNE_{kind.upper()}", text)]
+    return _once(name.upper(), text)
 
 
 def _own_place(call: Intrinsic, operand: IntrinsicOperand) -> tuple[str, int, str]:

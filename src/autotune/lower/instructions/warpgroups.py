@@ -21,8 +21,8 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
+from autotune.lower.instructions.warps import tile_name
 from autotune.sketches.intrinsics import Intrinsic, IntrinsicOperand
-from autotune_tvm.warp_source import tile_name
 
 __all__ = [
     "CORE_ROW_BYTES",
