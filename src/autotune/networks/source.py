@@ -24,7 +24,6 @@ from autotune.errors import (
     near_attributes,
     near_matches,
 )
-from autotune.networks.arrays import as_numpy, numpy_type
 from autotune.networks.fixed_inputs import AskedInputs, DeclaredInput, fix_inputs
 from autotune.networks.frontend import Frontend
 from autotune.networks.zoo import create
@@ -33,6 +32,7 @@ from autotune.plugins.installing import install_distributions
 from autotune.plugins.known_names import IN_REPOSITORY
 from autotune.plugins.manager import manager
 from autotune.process.child import describe
+from autotune.runtime.arrays import as_numpy, numpy_type
 from autotune.targets import Target
 
 __all__ = [

@@ -20,7 +20,7 @@ from autotune.networks.graph import (
     take,
     unary,
 )
-from autotune.networks.plan.plan import Call, Check, Copy, HostCall, Place, Repeat
+from autotune.runtime.plan import Call, Check, Copy, HostCall, Place, Repeat
 from tests.support.planned_graphs import graphs, numpy_plan, recurrence, run_plan, values_for
 
 X = input_value("x", (4, 16), "float32")

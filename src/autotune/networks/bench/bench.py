@@ -14,7 +14,6 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, one_line
-from autotune.networks.arrays import read_array
 from autotune.networks.bench.result import BenchResult, BenchRow
 from autotune.networks.bench.runtimes import RUNTIMES, TUNED, UNTUNED
 from autotune.networks.frontend import NetworkTensor
@@ -29,6 +28,7 @@ from autotune.process import (
 )
 from autotune.process.error_codec import accepted
 from autotune.process.processes import ready
+from autotune.runtime.arrays import read_array
 from autotune.targets import load_driver, matching_device
 from autotune.tuning.options import checked_target, usable_cpus
 
