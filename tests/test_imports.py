@@ -30,6 +30,7 @@ ROOMS = (
     "models",
     "backends",
     "search",
+    "runtime",
     "measure",
     "tuning",
     "external",

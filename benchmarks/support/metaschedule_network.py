@@ -163,9 +163,9 @@ def archive(plain: Any, scheduled: Any, machine: Any) -> Any:
     from autotune_tvm.networks.graph import output_tensors
     from autotune_tvm.networks.reader import read_graph
 
-    from autotune.networks.cuda_file import cuda_network
-    from autotune.networks.cuda_network import ALIGNMENT
     from autotune.networks.plan.planning import plan_graph
+    from autotune.runtime.loaded import ALIGNMENT
+    from autotune.runtime.network import CudaNetwork
 
     graph = read_graph(plain, [it.name for it in output_tensors(plain)])
     programs = {
@@ -173,7 +173,7 @@ def archive(plain: Any, scheduled: Any, machine: Any) -> Any:
         for it in graph.workloads
     }
     names = {it.spelling: it.name for it in graph.workloads}
-    return cuda_network(plan_graph(graph, programs, names, {}, ALIGNMENT), machine)
+    return CudaNetwork(plan_graph(graph, programs, names, {}, ALIGNMENT), machine)
 
 
 def device_program(plain: Any, scheduled: Any, machine: Any) -> Any:
@@ -184,7 +184,7 @@ def device_program(plain: Any, scheduled: Any, machine: Any) -> Any:
     from tvm.ir import IRModule
 
     from autotune.backends import BuildRequest, LoweredProgram
-    from autotune.networks.cuda_network import DeviceProgram
+    from autotune.runtime.loaded import DeviceProgram
 
     workload, imported = import_module(plain)
     kernels = lower_kernels(callable_module(IRModule({"main": scheduled})), machine)
@@ -200,9 +200,9 @@ def timed(folder: Path, source: Any, machine: Any) -> dict[str, float]:
     """
     import numpy as np
 
-    from autotune.networks.arrays import as_numpy
-    from autotune.networks.cuda_file import open_cuda_network
     from autotune.networks.running import compare_outputs
+    from autotune.runtime.arrays import as_numpy
+    from autotune.runtime.network import open_cuda_network
 
     network = open_cuda_network(folder / ARCHIVE)
     inputs = [as_numpy(it) for it in source.example_inputs]

@@ -14,6 +14,7 @@ from autotune.networks.model_result import ModelResult as ModelResult
 from autotune.plugins.hooks import hookimpl as hookimpl
 from autotune.plugins.workload_names import make_workload as make_workload
 from autotune.process.interrupts import TuningInterrupted as TuningInterrupted
+from autotune.runtime.function import TunedFunction as TunedFunction
 from autotune.store.current import database as database
 from autotune.store.database import RecordFilter as RecordFilter
 from autotune.store.records import Outcome as Outcome
@@ -25,4 +26,3 @@ from autotune.tuning.api import tune_tasks as tune_tasks
 from autotune.tuning.compiling import compile_record as compile_record
 from autotune.tuning.programs import Task as Task
 from autotune.tuning.result import Result as Result
-from autotune.tuning.tuned_function import TunedFunction as TunedFunction

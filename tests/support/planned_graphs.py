@@ -32,8 +32,8 @@ from autotune.networks.graph import (
     unary,
 )
 from autotune.networks.graph.host import run_on_host
-from autotune.networks.plan.plan import Call, Check, Copy, HostCall, Operand, Place, Plan, unrolled
 from autotune.networks.plan.planning import plan_graph
+from autotune.runtime.plan import Call, Check, Copy, HostCall, Operand, Place, Plan, unrolled
 
 __all__ = ["graphs", "numpy_plan", "recurrence", "run_plan", "values_for"]
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from autotune.backends import header_folders
-from autotune.measure.devices import device, worker
+from autotune.measure.devices import worker
+from autotune.runtime import device
 from autotune.targets import cuda_driver, resolution
 from autotune.targets.cuda_driver import CudaError
 

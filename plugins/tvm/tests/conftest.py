@@ -23,7 +23,7 @@ from fake_torch import FakeTorch
 
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload
-from autotune.measure.devices.shared import shared_device
+from autotune.runtime.device import shared_device
 from autotune.sketches import Candidate
 from autotune.targets import CudaDriver, Target, detect_cpu, preset
 from autotune.testing.programs import check_program

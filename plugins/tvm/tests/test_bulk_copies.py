@@ -42,14 +42,14 @@ from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, batch_matmul, dense, gemm, random_inputs
 from autotune.lower.instructions.warpgroups import WarpgroupTile
-from autotune.measure.devices.kernels import LoadedKernels
-from autotune.measure.devices.shared import shared_device
 from autotune.nest import derive_nest
+from autotune.runtime.device import shared_device
+from autotune.runtime.function import DeviceFunction
+from autotune.runtime.kernels import LoadedKernels
 from autotune.sketches import BulkCopy, Candidate, CandidateBatch, PipelineFetches
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace
 from autotune.targets import CudaError, detect_cuda, most_shared_memory, resolve
-from autotune.tuning.device_function import DeviceFunction
 
 TARGET = resolve("h100")
 LABEL, PARTS = "tensor-cores-bulk", "split-tensor-cores-bulk"

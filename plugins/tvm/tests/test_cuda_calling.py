@@ -24,17 +24,17 @@ from autotune.backends import (
 )
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
-from autotune.measure.devices.kernels import LoadedKernels
-from autotune.measure.devices.shared import (
+from autotune.runtime.arrays import as_numpy
+from autotune.runtime.device import (
     DeviceArray,
     DeviceFailed,
-    read_given,
     release_unused,
     shared_device,
 )
-from autotune.networks.arrays import as_numpy
+from autotune.runtime.function import DeviceFunction
+from autotune.runtime.given import Caller
+from autotune.runtime.kernels import LoadedKernels
 from autotune.targets import CudaError, Target, preset
-from autotune.tuning.device_function import DeviceFunction
 
 pytestmark = pytest.mark.usefixtures("cuda")
 TARGET = preset("h100")
@@ -133,7 +133,7 @@ def test_tensors_of_torch_may_be_of_another_device_than_its_current_one(
     monkeypatch.setitem(sys.modules, "torch", torch)
     array = on_device(np.ones((2, 3), np.float32))
     with shared_device(TARGET).current():
-        found = read_given(shared_device(TARGET), "A", (2, 3), "float32", Exported(array))
+        found = Caller.of(shared_device(TARGET)).read("A", (2, 3), "float32", Exported(array))
     assert found.address == array.pointer
     assert Exported.current == [3]
 

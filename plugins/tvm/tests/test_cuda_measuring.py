@@ -29,8 +29,7 @@ from autotune.backends.cuda.measuring import (
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import gemm, softmax
 from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
-from autotune.measure.devices.device import open_device
-from autotune.measure.devices.shared import held_bytes, shared_device
+from autotune.runtime.device import held_bytes, open_device, shared_device
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import load_driver, preset, resolve

@@ -34,13 +34,13 @@ from autotune.ir.workloads import (
     softmax,
 )
 from autotune.measure import LocalMeasurer, MeasureProtocol
-from autotune.measure.devices.shared import shared_device
 from autotune.measure.workers import SharedWorkers
+from autotune.runtime.device import shared_device
+from autotune.runtime.function import DeviceFunction
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
 from autotune.store.records import Outcome
 from autotune.targets import Target, detect_cuda, with_tf32
-from autotune.tuning.device_function import DeviceFunction
 
 pytestmark = pytest.mark.gpu
 

@@ -44,7 +44,7 @@ from autotune.backends import BuildRequest
 from autotune.ir.workloads import gemm
 from autotune.targets import detect_cpu
 from autotune.testing.programs import sample_candidates
-from autotune.tuning.tuned_function import TunedFunction
+from autotune.runtime.function import TunedFunction
 from autotune_tvm.backend import TVMBackend
 
 workload, backend, target = gemm(m=64, n=64, k=64), TVMBackend(), detect_cpu().with_cores(2)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from attrs import define, field
 
-from autotune.measure.devices.shared import held_bytes
 from autotune.measure.jobs import NOWHERE, Job, JobPool, Place, Position, Reply
+
 from autotune.plugins.parts import import_string
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
@@ -27,6 +27,7 @@ from autotune.process.memory import (
 )
 from autotune.process.private_folder import PrivateFolder
 from autotune.process.worker_process import WorkerDied, WorkerProcess
+from autotune.runtime.device import held_bytes
 
 __all__ = ["MOST_AHEAD", "WorkerPool"]
 

@@ -1,8 +1,6 @@
-from autotune.networks.arrays import NetworkTensor as NetworkTensor
 from autotune.networks.fixed_inputs import AskedInputs as AskedInputs
 from autotune.networks.fixed_inputs import DeclaredInput as DeclaredInput
 from autotune.networks.fixed_inputs import FixedInputs as FixedInputs
-from autotune.networks.frontend import CompiledNetwork as CompiledNetwork
 from autotune.networks.frontend import Frontend as Frontend
 from autotune.networks.frontend import LoadOptions as LoadOptions
 from autotune.networks.frontend import NetworkProgram as NetworkProgram
@@ -15,3 +13,5 @@ from autotune.networks.graph_program import GraphProgram as GraphProgram
 from autotune.networks.graph_program import GraphSource as GraphSource
 from autotune.networks.graph_program import Yardstick as Yardstick
 from autotune.networks.source import Source as Source
+from autotune.runtime.arrays import NetworkTensor as NetworkTensor
+from autotune.runtime.interface import CompiledNetwork as CompiledNetwork

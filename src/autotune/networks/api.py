@@ -14,7 +14,6 @@ from attrs import evolve, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, one_line
 from autotune.ir.workloads import Workload
-from autotune.measure.devices.shared import release_unused
 from autotune.networks.fixed_inputs import AskedInputs
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram, PassReport
 from autotune.networks.loading import ImportLimit, UniqueTask, load_network, unique_tasks
@@ -39,6 +38,7 @@ from autotune.networks.source import (
 from autotune.process.garbage import no_collection
 from autotune.process.stopwatch import Clock
 from autotune.report import Table, formats
+from autotune.runtime.device import release_unused
 from autotune.store.best_record import best_of_backends
 from autotune.store.sqlite import open_database
 from autotune.tuning.api import run_tasks

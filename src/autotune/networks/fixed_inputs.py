@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
-from autotune.networks.arrays import (
+from autotune.runtime.arrays import (
     NetworkTensor,
     as_numpy,
     check_examples,

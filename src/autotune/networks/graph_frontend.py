@@ -65,7 +65,7 @@ class GraphFrontend(Frontend):
         """The one that is built in for CPUs, for a device that which makes programs for it."""
         if target.kind != "cuda":
             return self.backend
-        from autotune.networks.cuda_file import device_backend
+        from autotune.networks.plan.cuda_network import device_backend
 
         try:
             return device_backend(target.kind).name
@@ -76,7 +76,7 @@ class GraphFrontend(Frontend):
         """Tell if it is a CPU that libraries are made for, or a device that a backend serves."""
         try:
             if target.kind == "cuda":
-                from autotune.networks.cuda_file import device_backend
+                from autotune.networks.plan.cuda_network import device_backend
 
                 device_backend(target.kind).check_target(target)
             else:

@@ -24,9 +24,6 @@ from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Stage, Workload
 from autotune.models import ModelContext
 from autotune.models.pruning import PSA
-from autotune.networks.arrays import NetworkTensor, as_numpy, numpy_type, stored_array
-from autotune.networks.cuda_file import checked_on_device, compile_device_network, device_backend
-from autotune.networks.cuda_network import DeviceCheck
 from autotune.networks.fixed_inputs import FixedInputs
 from autotune.networks.frontend import (
     CompiledNetwork,
@@ -45,8 +42,15 @@ from autotune.networks.plan.cpu_network import (
     lacks_here,
     printed_for,
 )
+from autotune.networks.plan.cuda_network import (
+    checked_on_device,
+    compile_device_network,
+    device_backend,
+)
 from autotune.networks.plan.loading import BuiltPlan
 from autotune.networks.running import compare_outputs
+from autotune.runtime.arrays import NetworkTensor, as_numpy, numpy_type, stored_array
+from autotune.runtime.calling import DeviceCheck
 from autotune.sketches import Candidate, Sketch
 from autotune.spaces import FeasibleSpace
 from autotune.spaces.feasible import FeasibleSet

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.networks.arrays import as_numpy, numpy_type
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram, NetworkTensor
 from autotune.plugins.calling import Calling
+from autotune.runtime.arrays import as_numpy, numpy_type
 from autotune.store.records import Record
 from autotune.targets import TF32_EPS, Target, allows_tf32
 

@@ -24,7 +24,6 @@ from autotune.errors import (
     near_attributes,
     near_matches,
 )
-from autotune.networks.arrays import as_numpy, numpy_type
 from autotune.networks.fixed_inputs import AskedInputs, DeclaredInput, fix_inputs
 from autotune.networks.frontend import Frontend
 from autotune.plugins import Context
@@ -34,6 +33,7 @@ from autotune.plugins.known_names import IN_REPOSITORY
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.process.child import describe
+from autotune.runtime.arrays import as_numpy, numpy_type
 from autotune.targets import Target
 
 __all__ = [

@@ -209,9 +209,11 @@ class CudaDriver:
         """The context that everything in this process shares, to be given back when not needed."""
         return self._made("cuDevicePrimaryCtxRetain", device)
 
-    def retain_context(self, device: int) -> None:
-        """Make the primary context of a device current in this thread."""
-        self._call("cuCtxSetCurrent", self.primary_context(device))
+    def retain_context(self, device: int) -> int:
+        """The primary context of a device, which is made current in this thread."""
+        context = self.primary_context(device)
+        self._call("cuCtxSetCurrent", context)
+        return context
 
     @contextmanager
     def current(self, context: int) -> Iterator[None]:

@@ -6,11 +6,10 @@ import os
 
 from autotune.backends import Backend, CudaExecutable
 from autotune.plugins.parts import recorded_part
+from autotune.runtime.function import DeviceFunction, TunedFunction
 from autotune.store.records import Record
 from autotune.targets import Target
-from autotune.tuning.device_function import DeviceFunction
 from autotune.tuning.foreign_programs import build_request, check_build
-from autotune.tuning.tuned_function import TunedFunction
 
 __all__ = ["compile_record"]
 

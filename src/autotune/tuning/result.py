@@ -11,6 +11,7 @@ from autotune.errors import NoValidCandidate, one_line
 from autotune.ir.converter import to_json
 from autotune.ir.workloads import Workload
 from autotune.process.stopwatch import ACTIVITIES
+from autotune.runtime.function import TunedFunction
 from autotune.sketches import UNTUNED, baseline_label
 from autotune.store.records import (
     Baseline,
@@ -25,7 +26,6 @@ from autotune.store.rejections import Rejection
 from autotune.store.trial_log import describe_counts
 from autotune.targets import Target
 from autotune.tuning.compiling import compile_record
-from autotune.tuning.tuned_function import TunedFunction
 
 __all__ = ["RESULT_SCHEMA", "RESULT_VERSION", "HistoryPoint", "Result", "Rival"]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +15,8 @@ from hypothesis import strategies as st
 
 from autotune.backends import CudaProgram, DeviceBuffer
 from autotune.measure.devices.calls import DeviceCall, is_warm
-from autotune.measure.devices.device import Block
 from autotune.measure.devices.worker import rotation
+from autotune.runtime.device import Device
 from autotune.targets import CudaError
 
 MIB = 1 << 20
@@ -56,24 +59,29 @@ def test_one_set_is_enough_for_arrays_that_fit_no_cache() -> None:
 
 
 @define(eq=False)
-class FullDevice:
-    """A device, and its driver, with memory for one array."""
+class FullDriver:
+    """A driver of a device with memory for one array."""
 
     held: list[Any] = field(factory=list)
 
-    @property
-    def driver(self) -> FullDevice:
-        return self
+    def current(self, context: int) -> nullcontext[None]:
+        return nullcontext()
 
     def load_module(self, cubin: bytes) -> bytes:
         self.held.append(cubin)
         return cubin
 
-    def allocate(self, name: str, size: int) -> str:
+    def allocate(self, size: int) -> int:
         if len(self.held) > 1:
             raise CudaError("cuMemAlloc", 2, "out of memory")
-        self.held.append(name)
-        return name
+        self.held.append(4096)
+        return 4096
+
+    def fill(self, pointer: int, byte: int, size: int) -> None:
+        """Guard zones are not looked at."""
+
+    def memory(self) -> tuple[int, int]:
+        return 0, 1 << 20
 
     def free(self, held: Any) -> None:
         self.held.remove(held)
@@ -81,17 +89,23 @@ class FullDevice:
     unload_module = free
 
 
+def device_of(driver: Any) -> Device:
+    what: Any = None
+    return Device(driver, what, context=1, stream=2, recorder=3, events=(1, 2))
+
+
 def test_what_a_program_has_before_memory_runs_out_is_freed() -> None:
     arrays = tuple(DeviceBuffer(name, 1 << 20, True) for name in ("first", "second"))
-    device: Any = FullDevice()
-    with pytest.raises(CudaError, match="out of memory"):
-        DeviceCall.load(device, CudaProgram(b"code", (), arrays), [{}])
-    assert not device.held
+    driver = FullDriver()
+    with pytest.raises(CudaError, match="1048576 bytes for 'second' on a device with 0 of"):
+        DeviceCall.load(device_of(driver), CudaProgram(b"code", (), arrays), [{}])
+    gc.collect()
+    assert not driver.held
 
 
 @define(eq=False)
 class Recorder:
-    """A device, its driver and a program's kernels, that note what is done in which order.
+    """A driver and a program's kernels, that note what is done in which order.
 
     Graphs are the names of the sets that their calls are on.
     """
@@ -99,13 +113,7 @@ class Recorder:
     seconds: float
     launched: list[str] = field(factory=list)
     graphs: list[str] = field(factory=list)
-    stream = 0
-    events = (1, 2)
     _recording: list[str] | None = field(default=None, init=False)
-
-    @property
-    def driver(self) -> Recorder:
-        return self
 
     def parameters(self, pointers: dict[str, str]) -> str:
         return pointers["A"]
@@ -114,7 +122,7 @@ class Recorder:
         (self.launched if self._recording is None else self._recording).append(parameters)
 
     def record(self, event: int, stream: int) -> None:
-        self.launched.append(("begin", "end")[self.events.index(event)])
+        self.launched.append(("begin", "end")[event - 1])
 
     def seconds_between(self, begin: int, end: int) -> float:
         return self.seconds
@@ -139,8 +147,8 @@ class Recorder:
 def call_on(sets: str, seconds: float) -> tuple[DeviceCall, Any]:
     """A call on sets of arrays with these names, and what notes its launches."""
     recorder: Any = Recorder(seconds)
-    blocks = [{"A": Block("A", name, 4, 0)} for name in sets]  # type: ignore[arg-type]
-    return DeviceCall(recorder, recorder, blocks, []), recorder
+    arrays: Any = [{"A": SimpleNamespace(pointer=name)} for name in sets]
+    return DeviceCall(device_of(recorder), recorder, arrays, []), recorder
 
 
 def test_long_calls_rotate_between_sets_of_arrays_too() -> None:

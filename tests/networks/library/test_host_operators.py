@@ -40,7 +40,7 @@ from autotune.networks.library.saving import (
     host_tables,
     operators_text,
 )
-from autotune.networks.plan.plan import HostCall, Operand, Place
+from autotune.runtime.plan import HostCall, Operand, Place
 
 Array = NDArray[Any]
 

@@ -39,8 +39,8 @@ from autotune.networks.graph.making import compute
 from autotune.networks.plan import cpu_network
 from autotune.networks.plan.cpu_network import CpuNetwork, compile_network
 from autotune.networks.plan.native_program import native_program
-from autotune.networks.plan.plan import Packing
 from autotune.networks.plan.planning import plan_of
+from autotune.runtime.plan import Packing
 from autotune.sketches import Candidate, prepacked_operands
 from autotune.targets import Target, detect_cpu, preset
 from autotune.testing.programs import sample_candidates

@@ -21,7 +21,7 @@ from autotune.networks.graph import (
     take,
     unary,
 )
-from autotune.networks.plan.plan import Call, Check, Copy, HostCall, Place, Repeat
+from autotune.runtime.plan import Call, Check, Copy, HostCall, Place, Repeat
 
 X = input_value("x", (4, 16), "float32")
 

@@ -12,10 +12,7 @@ from fake_cuda import FakeCuda
 from fake_torch import FakeTorch
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.measure.devices.shared import shared_device
 from autotune.networks import FixedInputs, LoadOptions
-from autotune.networks.cuda_file import open_cuda_network
-from autotune.networks.cuda_network import CudaNetwork
 from autotune.networks.graph import (
     Graph,
     Value,
@@ -33,6 +30,8 @@ from autotune.networks.graph import (
     unary,
 )
 from autotune.networks.graph_program import GraphProgram, GraphSource
+from autotune.runtime.device import shared_device
+from autotune.runtime.network import CudaNetwork, open_cuda_network
 from autotune.targets import Target, preset
 
 TARGET = preset("h100")

@@ -19,12 +19,11 @@ from relax_networks import const, network, op, run, weights
 import autotune
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import Workload
-from autotune.measure.devices.kernels import LoadedKernels
-from autotune.measure.devices.shared import DeviceArray, shared_device
 from autotune.networks import LoadOptions, NetworkProgram
-from autotune.networks.cuda_file import open_cuda_network
-from autotune.networks.cuda_network import CudaNetwork
 from autotune.networks.running import compare_outputs
+from autotune.runtime.device import DeviceArray, shared_device
+from autotune.runtime.kernels import LoadedKernels
+from autotune.runtime.network import CudaNetwork, open_cuda_network
 from autotune.sketches import WarpTensorize
 from autotune.spaces import SketchSpace
 from autotune.store.records import MeasureKey, Outcome, Record

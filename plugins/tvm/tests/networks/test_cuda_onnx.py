@@ -13,7 +13,7 @@ from onnx_models import model_of
 
 import autotune
 from autotune.measure import MeasureProtocol
-from autotune.networks.cuda_file import open_cuda_network
+from autotune.runtime.network import open_cuda_network
 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.standard_normal((8, 8)).astype(np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from attrs import define
 
-from autotune.measure.devices.shared import DeviceArray, SharedDevice, numpy_type
+from autotune.runtime.device import Device, DeviceArray, stored_type
 
 __all__ = ["WAITING", "FakeTensor", "FakeTorch"]
 
@@ -60,7 +60,7 @@ class FakeTensor:
 class FakeTorch:
     """Torch with a current stream, and memory of tensors that are gone for later ones of it."""
 
-    def __init__(self, device: SharedDevice, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, device: Device, patch: pytest.MonkeyPatch) -> None:
         self.device_there = device
         self.Tensor = FakeTensor
         self.stream = 0
@@ -107,7 +107,7 @@ class FakeTorch:
 
     def read(self, tensor: FakeTensor) -> Any:
         """Read the memory now: writes on their way on streams of torch are not waited for."""
-        return tensor.array.numpy().astype(numpy_type(tensor.array.dtype))
+        return tensor.array.numpy().astype(stored_type(tensor.array.dtype))
 
     def read_done(self, tensor: FakeTensor) -> Any:
         """Read the memory once the current stream has come here."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from typing import Any
+from contextlib import ExitStack
 
 from attrs import define, field
 
 from autotune.backends import CudaProgram
-from autotune.measure.devices.device import Block, Device
-from autotune.measure.devices.kernels import LoadedKernels, Parameters
 from autotune.measure.timing import LONG_SECONDS, Timed
-from autotune.targets import CudaError
+from autotune.runtime.device import Device, GuardedArray
+from autotune.runtime.kernels import LoadedKernels, Parameters
 
 __all__ = ["MOST_IN_GRAPH", "DeviceCall", "is_warm", "warm_up"]
 
@@ -40,8 +38,8 @@ class DeviceCall:
 
     device: Device
     kernels: LoadedKernels
-    sets: Sequence[Mapping[str, Block]]
-    intermediates: Sequence[Block]
+    sets: Sequence[Mapping[str, GuardedArray]]
+    intermediates: Sequence[GuardedArray]
     _parameters: list[Parameters] = field(init=False)
     _graphs: dict[tuple[int, int], int] = field(factory=dict, init=False)
     _turn: int = field(init=False)
@@ -58,7 +56,7 @@ class DeviceCall:
 
     @staticmethod
     def load(
-        device: Device, program: CudaProgram, tensors: Sequence[Mapping[str, Block]]
+        device: Device, program: CudaProgram, tensors: Sequence[Mapping[str, GuardedArray]]
     ) -> DeviceCall:
         """Load a program and allocate what it needs beside the tensors of its workload.
 
@@ -75,13 +73,9 @@ class DeviceCall:
         with ExitStack() as undo:
             kernels = LoadedKernels.load(device.driver, program, {*names, *tensors[0]})
             undo.callback(kernels.unload)
-            own = []
-            for buffer in program.intermediates:
-                block = device.allocate(buffer.name, buffer.bytes)
-                undo.callback(device.free, block)
-                own.append(block)
+            own = [device.guarded(it.name, it.bytes) for it in program.intermediates]
             undo.pop_all()
-        mine = {block.name: block for block in own}
+        mine = {array.name: array for array in own}
         return DeviceCall(device, kernels, [{**blocks, **mine} for blocks in tensors], own)
 
     def unload(self) -> None:
@@ -89,20 +83,19 @@ class DeviceCall:
         driver = self.device.driver
         for graph in self._graphs.values():
             driver.destroy_graph(graph)
-        for block in self.intermediates:
-            self.device.free(block)
+        for array in self.intermediates:
+            array.free()
         self.kernels.unload()
 
     def poison(self) -> None:
         """Overwrite the intermediates, so that a kernel that writes nothing cannot pass."""
-        for block, buffer in zip(
-            self.intermediates, self.kernels.program.intermediates, strict=True
-        ):
-            self.device.driver.fill(block.pointer, 0xFF if buffer.is_float else 0x80, block.bytes)
+        buffers = self.kernels.program.intermediates
+        for array, buffer in zip(self.intermediates, buffers, strict=True):
+            array.fill(0xFF if buffer.is_float else 0x80)
 
     def run(self) -> float:
         """Run once on the first set; seconds on the device."""
-        self._seconds = self._timed(lambda: self._launch(0))
+        self._seconds = self.device.seconds(lambda stream: self._launch(0, stream))
         return self._seconds
 
     def time(self, number: int) -> float:
@@ -114,7 +107,7 @@ class DeviceCall:
         """
         if number == 1 and self._seconds >= LONG_SECONDS:
             first = self._next(1)
-            self._seconds = self._timed(lambda: self._launch(first))
+            self._seconds = self.device.seconds(lambda stream: self._launch(first, stream))
             return self._seconds
         size = min(number, MOST_IN_GRAPH)
         if len(self.sets) > 1:
@@ -122,14 +115,14 @@ class DeviceCall:
             size = 1 << (size - 1).bit_length()
         turns = -(-number // size)
         before, *graphs = [self._graph(self._next(size), size) for _ in range(turns + 1)]
-        driver, stream = self.device.driver, self.device.stream
+        driver = self.device.driver
 
-        def launched() -> None:
+        def launched(stream: int) -> None:
             for graph in graphs:
                 driver.launch_graph(graph, stream)
 
-        driver.launch_graph(before, stream)
-        self._seconds = self._timed(launched) / (size * turns)
+        driver.launch_graph(before, self.device.stream)
+        self._seconds = self.device.seconds(launched) / (size * turns)
         return self._seconds
 
     def _next(self, count: int) -> int:
@@ -142,32 +135,19 @@ class DeviceCall:
         """A graph of calls on successive sets."""
         key = first, size
         if key not in self._graphs:
-            driver, stream = self.device.driver, self.device.stream
-            driver.begin_capture(stream)
-            try:
+
+            def launched(stream: int) -> None:
                 for number in range(first, first + size):
-                    self._launch(number)
-            except BaseException:
-                # The stream would go on recording.
-                with suppress(CudaError):
-                    driver.destroy_graph(driver.end_capture(stream))
-                raise
-            self._graphs[key] = driver.end_capture(stream)
+                    self._launch(number, stream)
+
+            driver, stream = self.device.driver, self.device.stream
+            self._graphs[key] = self.device.graph_of(launched)
             driver.upload_graph(self._graphs[key], stream)
             driver.synchronize(stream)
         return self._graphs[key]
 
-    def _launch(self, number: int) -> None:
-        parameters = self._parameters[number % len(self._parameters)]
-        self.kernels.launch(parameters, self.device.stream)
-
-    def _timed(self, launch: Any) -> float:
-        driver, stream = self.device.driver, self.device.stream
-        begin, end = self.device.events
-        driver.record(begin, stream)
-        launch()
-        driver.record(end, stream)
-        return driver.seconds_between(begin, end)
+    def _launch(self, number: int, stream: int) -> None:
+        self.kernels.launch(self._parameters[number % len(self._parameters)], stream)
 
 
 def warm_up(call: Timed) -> None:

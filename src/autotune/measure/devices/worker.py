@@ -23,7 +23,6 @@ from autotune.errors import AutotuneError
 from autotune.ir.element_types import ElementType
 from autotune.ir.workloads import Workload
 from autotune.measure.devices.calls import DeviceCall, warm_up
-from autotune.measure.devices.device import Block, Device, open_device
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import (
     LONG_SECONDS,
@@ -35,6 +34,7 @@ from autotune.measure.timing import (
 from autotune.measure.validation import Expected, expectations, mismatch, read_arrays
 from autotune.process.channel import Message
 from autotune.process.child import Connection, Handler, connect, describe, serve
+from autotune.runtime.device import Device, GuardedArray, open_device
 from autotune.store.records import Outcome
 from autotune.targets import CudaError, Target
 
@@ -111,8 +111,8 @@ class ExpectedOnDevice:
     """
 
     expected: Expected
-    reference: Block
-    bound: Block | None
+    reference: GuardedArray
+    bound: GuardedArray | None
 
 
 @define(eq=False)
@@ -126,22 +126,22 @@ class DeviceChecker:
 
     device: Device
     function: Callable[[str], int]
-    _counts: Block | None = None
+    _counts: GuardedArray | None = None
 
     def expect(
-        self, expected: Expected, allocate: Callable[[str, int], Block]
+        self, expected: Expected, allocate: Callable[[str, int], GuardedArray]
     ) -> ExpectedOnDevice:
         """Copy a reference to the device, into memory of a name and a size."""
         reference = allocate(f"reference {expected.name}", expected.reference.nbytes)
-        self.device.upload(reference, expected.reference)
+        reference.upload(expected.reference)
         if _kernel(expected.element) == "check_bytes":
             return ExpectedOnDevice(expected, reference, None)
         bound = np.ascontiguousarray(expected.bound, np.float32)
         block = allocate(f"bounds of {expected.name}", bound.nbytes)
-        self.device.upload(block, bound)
+        block.upload(bound)
         return ExpectedOnDevice(expected, reference, block)
 
-    def wrong_output(self, output: Block, want: ExpectedOnDevice) -> str | None:
+    def wrong_output(self, output: GuardedArray, want: ExpectedOnDevice) -> str | None:
         """Describe an error in an output; None where every element is within its bound."""
         kernel = _kernel(want.expected.element)
         count = want.expected.reference.size
@@ -152,20 +152,22 @@ class DeviceChecker:
         if not found:
             return None
         # Rare, so the host may say what and where.
-        copy = self.device.download(output, want.expected.reference)
+        copy = output.download(want.expected.reference)
         described = mismatch([want.expected], [copy])
         return described or f"output {want.expected.name!r}: {found} elements are wrong"
 
-    def differs(self, block: Block, pristine: Block) -> bool:
+    def differs(self, block: GuardedArray, pristine: GuardedArray) -> bool:
         """Return whether an array has other bytes than its copy."""
         return self._count("check_bytes", block, pristine, pristine, block.bytes) > 0
 
-    def _count(self, kernel: str, got: Block, want: Block, bound: Block, count: int) -> int:
+    def _count(
+        self, kernel: str, got: GuardedArray, want: GuardedArray, bound: GuardedArray, count: int
+    ) -> int:
         """Elements (or words of bytes) that are wrong."""
         blocks = min(_MOST_BLOCKS, max(1, -(-count // (_THREADS * _PER_THREAD))))
         threads = blocks * _THREADS
         if self._counts is None:
-            self._counts = self.device.allocate("counts of errors", 8 * _MOST_BLOCKS * _THREADS)
+            self._counts = self.device.guarded("counts of errors", 8 * _MOST_BLOCKS * _THREADS)
         pointers = [it.pointer for it in (got, want, bound, self._counts)]
         parameters = [c_uint64(value) for value in (*pointers, count, threads)]
         driver, stream = self.device.driver, self.device.stream
@@ -175,7 +177,7 @@ class DeviceChecker:
             self.function(kernel), (blocks, 1, 1), (_THREADS, 1, 1), 0, stream, parameters
         )
         self.device.synchronize()
-        counts = self.device.download(self._counts, np.empty(threads, np.uint64))
+        counts = self._counts.download(np.empty(threads, np.uint64))
         return int(counts.sum(dtype=np.float64))
 
 
@@ -184,7 +186,7 @@ def _kernel(element: ElementType) -> str:
 
 
 def wrong_outputs(
-    checker: DeviceChecker, outputs: Sequence[Block], expected: Sequence[ExpectedOnDevice]
+    checker: DeviceChecker, outputs: Sequence[GuardedArray], expected: Sequence[ExpectedOnDevice]
 ) -> str | None:
     """Describe the first output that is wrong; None where all are right."""
     for output, want in zip(outputs, expected, strict=True):
@@ -518,11 +520,11 @@ class TaskArrays:
 
     device: Device
     workload: Workload
-    sets: Sequence[Mapping[str, Block]]
-    pristine: Mapping[str, Block]
+    sets: Sequence[Mapping[str, GuardedArray]]
+    pristine: Mapping[str, GuardedArray]
     expected: Sequence[ExpectedOnDevice]
     checker: DeviceChecker
-    blocks: Sequence[Block]
+    blocks: Sequence[GuardedArray]
 
     @staticmethod
     def load(
@@ -546,19 +548,18 @@ class TaskArrays:
             CudaError: the device has too little memory.
         """
         device = checker.device
-        made: list[Block] = []
+        made: list[GuardedArray] = []
         with ExitStack() as undo:
 
-            def allocated(name: str, size: int) -> Block:
-                block = device.allocate(name, size)
-                undo.callback(device.free, block)
-                made.append(block)
-                return block
+            def allocated(name: str, size: int) -> GuardedArray:
+                made.append(device.guarded(name, size))
+                undo.callback(made[-1].free)
+                return made[-1]
 
             pristine = {}
             for tensor, array in zip(workload.inputs, inputs, strict=True):
                 pristine[tensor.name] = allocated(f"copy of {tensor.name}", array.nbytes)
-                device.upload(pristine[tensor.name], array)
+                pristine[tensor.name].upload(array)
             references = [checker.expect(want, allocated) for want in expected]
             cache = max((level.size_bytes for level in device.device.target.caches), default=0)
             free = device.driver.memory()[0]
@@ -590,9 +591,9 @@ class TaskArrays:
         for name in self.workload.outputs:
             block, element = self.sets[0][name], self.workload.tensors[name].element
             byte = _FLOAT_POISON if element.is_float else _INTEGER_POISON
-            self.device.driver.fill(block.pointer, byte, block.bytes)
+            block.fill(byte)
 
-    def wrong(self, intermediates: Sequence[Block]) -> str | None:
+    def wrong(self, intermediates: Sequence[GuardedArray]) -> str | None:
         """Describe what a program that has run on the first set did wrong.
 
         Args:
@@ -608,13 +609,13 @@ class TaskArrays:
                 wrong = f"input {name!r} was changed"
         return wrong
 
-    def _damaged(self, blocks: Sequence[Block]) -> str | None:
+    def _damaged(self, blocks: Sequence[GuardedArray]) -> str | None:
         for block in blocks:
-            if self.device.written_beside(block):
+            if block.is_damaged:
                 return f"memory beside {block.name!r} was written to"
         return None
 
     def unload(self) -> None:
         """Free everything."""
         for block in self.blocks:
-            self.device.free(block)
+            block.free()

@@ -15,7 +15,6 @@ import numpy as np
 from attrs import asdict, define, evolve, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, one_line
-from autotune.networks.arrays import read_array
 from autotune.networks.bench.runtimes import RUNTIMES, TUNED, UNTUNED
 from autotune.networks.frontend import NetworkTensor
 from autotune.networks.running import compare_outputs
@@ -30,6 +29,7 @@ from autotune.process import (
 from autotune.process.error_codec import accepted
 from autotune.process.processes import ready
 from autotune.report import Table, formats
+from autotune.runtime.arrays import read_array
 from autotune.targets import load_driver, matching_device
 from autotune.tuning.options import checked_target, usable_cpus
 

@@ -13,7 +13,6 @@ from typing import Any
 from attrs import evolve
 
 from autotune.networks.api import ModelOptions
-from autotune.networks.arrays import read_array, write_array
 from autotune.networks.bench.runtimes import RUNTIMES, Prepared
 from autotune.networks.fixed_inputs import read_asked
 from autotune.networks.loading import read_passes
@@ -21,6 +20,7 @@ from autotune.networks.source import Source, in_precision, read_network, read_so
 from autotune.process import Message
 from autotune.process.child import connect, serve
 from autotune.process.error_codec import refusing
+from autotune.runtime.arrays import read_array, write_array
 from autotune.tuning.options import TuneOptions
 
 __all__: list[str] = []

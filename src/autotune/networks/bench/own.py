@@ -8,13 +8,13 @@ from typing import Any
 
 from autotune.errors import InvalidValueError
 from autotune.networks.api import ModelOptions, build_recorded
-from autotune.networks.arrays import as_numpy
 from autotune.networks.bench.runtimes import Prepared
-from autotune.networks.cuda_network import CudaNetwork
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram
 from autotune.networks.loading import load_network
 from autotune.networks.running import build_network, copied_inputs
 from autotune.networks.source import Source
+from autotune.runtime.arrays import as_numpy
+from autotune.runtime.network import CudaNetwork
 from autotune.targets import Target
 from autotune.tuning.options import TuneOptions
 

@@ -21,10 +21,10 @@ from torch.utils._pytree import tree_leaves
 
 from autotune.errors import InvalidValueError
 from autotune.networks.api import ModelOptions
-from autotune.networks.arrays import as_numpy
 from autotune.networks.bench.runtimes import Prepared
 from autotune.networks.readers.torch.program import taken_apart
 from autotune.networks.source import Source
+from autotune.runtime.arrays import as_numpy
 from autotune.targets import Target, allows_tf32, load_driver, matching_device
 from autotune.tuning.options import TuneOptions
 

@@ -6,7 +6,7 @@ depend on: what nothing needs is in none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
@@ -14,12 +14,13 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
+from autotune.runtime.plan import HostOperator, Requirement
 
 __all__ = [
     "Graph",
@@ -91,19 +92,6 @@ class Value:
         return f"Value({self.name!r}, {self.dtype}{list(self.shape)})"
 
 
-@frozen
-class HostOperator:
-    """An operator without a schedule: it runs on the host, one call at a time.
-
-    Attributes:
-        kind: Its name among :data:`~autotune.networks.graph.host.HOST_OPERATORS`.
-        attributes: What it is told beside its operands: numbers, names, tuples of them.
-    """
-
-    kind: str
-    attributes: Mapping[str, Any] = field(factory=dict)
-
-
 @frozen(eq=False)
 class Loop:
     """A graph that runs a number of times, each time with the state that it left.
@@ -131,44 +119,6 @@ class Loop:
 
 
 Operation = Workload | HostOperator | Loop
-
-
-@frozen
-class Requirement:
-    """A condition on the elements of an operand, checked before the node runs.
-
-    Attributes:
-        operand: Number of the operand.
-        low: The smallest number allowed, or one for each place along the last axis; None for any.
-        high: The largest one, likewise.
-        nonzero: Whether it must hold no zero: it divides integers.
-    """
-
-    operand: int
-    low: int | tuple[int, ...] | None = None
-    high: int | tuple[int, ...] | None = None
-    nonzero: bool = False
-
-    def check(self, array: Array, name: str) -> None:
-        """Check what the operand holds.
-
-        Raises:
-            InvalidValueError: an element is not allowed.
-        """
-        if self.nonzero and not np.all(array):
-            raise self.refusal(0, name)
-        for bound, is_outside in ((self.low, np.less), (self.high, np.greater)):
-            if bound is None:
-                continue
-            outside = array[is_outside(array, np.asarray(bound))]
-            if outside.size:
-                raise self.refusal(int(outside[0]), name)
-
-    def refusal(self, element: int, name: str) -> InvalidValueError:
-        """The error of an element that is not allowed."""
-        if self.nonzero and not element:
-            return InvalidValueError(f"{name}: an integer is divided by zero")
-        return InvalidValueError(f"{name}: index {element} is not from {self.low} to {self.high}")
 
 
 @frozen(eq=False)

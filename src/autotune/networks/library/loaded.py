@@ -17,7 +17,7 @@ import numpy as np
 
 from autotune.backends import aligned_empty
 from autotune.errors import InvalidValueError
-from autotune.networks.arrays import NetworkTensor, aligned_inputs, handed_back
+from autotune.runtime.arrays import NetworkTensor, aligned_inputs, handed_back
 
 __all__ = ["LoadedNetwork", "load_network"]
 

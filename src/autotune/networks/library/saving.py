@@ -38,12 +38,12 @@ from autotune.backends.native.exports.features import TILES, detector
 from autotune.backends.native.machine_code import compile_library
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.networks.arrays import NetworkTensor
 from autotune.networks.graph.host import BITWISE, FUNCTIONS
 from autotune.networks.plan.driver import print_driver
 from autotune.networks.plan.loading import BuiltPlan
 from autotune.networks.plan.native_program import NativeProgram
-from autotune.networks.plan.plan import Check, HostCall, Operand, Plan, leaves
+from autotune.runtime.arrays import NetworkTensor
+from autotune.runtime.plan import Check, HostCall, Operand, Plan, leaves
 from autotune.store.jsonl import replacing
 from autotune.targets import Target
 

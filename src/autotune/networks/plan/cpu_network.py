@@ -26,7 +26,6 @@ from autotune.backends.native.machine_code import compile_library, compile_text,
 from autotune.backends.native_call import sample_native_call
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.element_types import element_type
-from autotune.networks.arrays import as_numpy, handed_back
 from autotune.networks.frontend import CompiledNetwork
 from autotune.networks.graph import Graph, Node, input_value
 from autotune.networks.graph.host import run_on_host
@@ -39,8 +38,9 @@ from autotune.networks.plan.loading import (
     table_of,
 )
 from autotune.networks.plan.native_program import NativeProgram, scratch_bytes
-from autotune.networks.plan.plan import Check, HostCall, Operand, Plan, leaves
 from autotune.networks.plan.planning import plan_of
+from autotune.runtime.arrays import as_numpy, handed_back
+from autotune.runtime.plan import Check, HostCall, Operand, Plan, leaves
 from autotune.sketches import Candidate
 from autotune.targets import Target, detect_cpu
 from autotune.targets.processors import missing_features

@@ -14,7 +14,7 @@ from attrs import define, field
 from autotune.backends import ALIGNMENT
 from autotune.ir.element_types import element_type
 from autotune.networks.plan.native_program import NativeProgram
-from autotune.networks.plan.plan import (
+from autotune.runtime.plan import (
     Call,
     Check,
     Copy,

@@ -15,7 +15,7 @@ from autotune.backends.native.machine_code import LoadedCode, load_object, objec
 from autotune.backends.native_call import time_native_call
 from autotune.networks.plan.driver import print_driver
 from autotune.networks.plan.native_program import NativeProgram
-from autotune.networks.plan.plan import Plan
+from autotune.runtime.plan import Plan
 from autotune.targets import Target
 
 __all__ = ["BuiltPlan", "LoadedPlan", "load_plan", "packed_constants", "table_of"]

@@ -14,7 +14,7 @@ from autotune.backends.native.exports.kernel import Part, scratch_parts
 from autotune.backends.native.printed import printed_program
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.networks.plan.plan import PackedOperand
+from autotune.runtime.plan import PackedOperand
 from autotune.sketches import Candidate
 from autotune.targets import Target
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from attrs import define, field
@@ -20,7 +20,7 @@ from autotune.networks.frontend import NetworkTensor
 from autotune.networks.graph import Graph, HostOperator, Loop, Node, Value
 from autotune.networks.graph.graph import results_of
 from autotune.networks.plan.native_program import NativeProgram, native_program
-from autotune.networks.plan.plan import (
+from autotune.runtime.plan import (
     Call,
     Check,
     Constant,
@@ -35,13 +35,14 @@ from autotune.networks.plan.plan import (
     Repeat,
     Step,
     leaves,
+    place_values,
     placed_steps,
     places_of,
 )
 from autotune.sketches import Candidate
 from autotune.targets import Target
 
-__all__ = ["place_values", "plan_graph", "plan_of", "rounded"]
+__all__ = ["plan_graph", "plan_of"]
 
 
 Array = NDArray[Any]
@@ -419,49 +420,6 @@ def _walked(
 def _values_of(step: Step) -> list[int]:
     assert not isinstance(step, Repeat)
     return [place.number for place in places_of(step) if place.kind == "value"]
-
-
-Key = TypeVar("Key", str, int)
-
-
-def place_values(
-    sizes: Mapping[Key, int], lives: Mapping[Key, tuple[int, int]], alignment: int
-) -> tuple[dict[Key, int], int]:
-    """Offsets of values in one piece of memory, and its size.
-
-    The largest is placed first, each at the lowest offset that is free for as long as it is
-    needed.
-
-    Args:
-        sizes: Bytes of each value.
-        lives: First and last moment that each is needed at, both included.
-        alignment: Of every offset, in bytes.
-    """
-    names = sorted(sizes, key=lambda it: (-sizes[it], it))
-    first, last = (np.array([lives[it][end] for it in names], np.int64) for end in (0, 1))
-    begins, ends = (np.zeros(len(names), np.int64) for _ in range(2))
-    for number, name in enumerate(names):
-        size = rounded(sizes[name], alignment)
-        meet = (first[:number] <= last[number]) & (last[:number] >= first[number])
-        others = begins[:number][meet].tolist(), ends[:number][meet].tolist()
-        taken = sorted(zip(*others, strict=True))
-        begins[number] = _lowest_gap(taken, size)
-        ends[number] = begins[number] + size
-    return dict(zip(names, begins.tolist(), strict=True)), int(ends.max(initial=0))
-
-
-def _lowest_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
-    offset = 0
-    for begin, end in taken:
-        if offset + size <= begin:
-            return offset
-        offset = max(offset, end)
-    return offset
-
-
-def rounded(size: int, alignment: int) -> int:
-    """A multiple of the alignment that is at least as large, and not 0."""
-    return max(1, -(-size // alignment)) * alignment
 
 
 # What another order has to save: that of the graph follows its layers, whose results are in cache.

@@ -24,10 +24,10 @@ from autotune.networks import (
     Yardstick,
 )
 from autotune.networks import graph as ops
-from autotune.networks.arrays import aligned_inputs
 from autotune.networks.fixed_inputs import fix_inputs
 from autotune.networks.graph import Graph, Value
 from autotune.process.channel import ATTACHMENTS
+from autotune.runtime.arrays import aligned_inputs
 from autotune_mlir import bindings
 from autotune_mlir.compiler import generate, lower
 from autotune_mlir.importing.importer import ask_reader, read_source

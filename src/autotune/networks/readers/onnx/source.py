@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.networks.arrays import stored_array
 from autotune.networks.fixed_inputs import AskedInputs, DeclaredInput, FixedInputs, fix_inputs
 from autotune.networks.frontend import Rival
 from autotune.networks.graph import Graph, Value, constant, input_value
@@ -23,6 +22,7 @@ from autotune.networks.readers.onnx.call import ValueNeeded, fill_of, with_count
 from autotune.networks.readers.onnx.model_file import ModelFile, open_model
 from autotune.networks.readers.onnx.reader import ModelReader
 from autotune.networks.readers.onnx.tensors import dtype_of, type_name
+from autotune.runtime.arrays import stored_array
 
 __all__ = ["onnx_source"]
 

@@ -19,9 +19,9 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map, tree_unflatten
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
-from autotune.networks.arrays import as_numpy
 from autotune.networks.fixed_inputs import DeclaredInput, FixedInputs
 from autotune.networks.readers.torch.tensors import as_tensor, type_name
+from autotune.runtime.arrays import as_numpy
 
 __all__ = [
     "arguments",

@@ -20,7 +20,6 @@ from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
-from autotune.networks.arrays import as_numpy, numpy_type
 from autotune.networks.fixed_inputs import AskedInputs, FixedInputs, fix_inputs
 from autotune.networks.frontend import Rival
 from autotune.networks.graph import Graph, Value, constant, input_value
@@ -47,6 +46,7 @@ from autotune.networks.readers.torch.tensors import (
     type_name,
 )
 from autotune.networks.readers.torch.torch_network import Array, TorchNetwork
+from autotune.runtime.arrays import as_numpy, numpy_type
 
 __all__ = ["is_plain", "read", "torch_source", "writes"]
 

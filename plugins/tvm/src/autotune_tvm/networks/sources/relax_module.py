@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.networks import AskedInputs, DeclaredInput
-from autotune.networks.arrays import check_examples
 from autotune.networks.fixed_inputs import fix_inputs
+from autotune.runtime.arrays import check_examples
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.graph import ENTRY, dtype_of, input_tensors, output_tensors
 

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.errors import InvalidValueError
 from autotune.networks import NetworkTensor
-from autotune.networks.arrays import (
+from autotune.runtime.arrays import (
     aligned_inputs,
     as_numpy,
     converter_to,

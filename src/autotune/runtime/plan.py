@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.networks.frontend import NetworkTensor
-from autotune.networks.graph import HostOperator, Requirement
+from autotune.runtime.arrays import NetworkTensor
 
 __all__ = [
     "Call",
@@ -20,6 +20,7 @@ __all__ = [
     "Constant",
     "Copy",
     "HostCall",
+    "HostOperator",
     "Leaf",
     "Operand",
     "PackedOperand",
@@ -27,16 +28,70 @@ __all__ = [
     "Place",
     "Plan",
     "Repeat",
+    "Requirement",
     "Step",
     "leaves",
+    "place_values",
     "placed_steps",
     "places_of",
+    "rounded",
     "unrolled",
     "with_places",
 ]
 
 Array = NDArray[Any]
 Program = TypeVar("Program")
+
+
+@frozen
+class HostOperator:
+    """An operator without a schedule: it runs on the host, one call at a time.
+
+    Attributes:
+        kind: Its name among :data:`~autotune.networks.graph.host.HOST_OPERATORS`.
+        attributes: What it is told beside its operands: numbers, names, tuples of them.
+    """
+
+    kind: str
+    attributes: Mapping[str, Any] = field(factory=dict)
+
+
+@frozen
+class Requirement:
+    """A condition on the elements of an operand, checked before the node runs.
+
+    Attributes:
+        operand: Number of the operand.
+        low: The smallest number allowed, or one for each place along the last axis; None for any.
+        high: The largest one, likewise.
+        nonzero: Whether it must hold no zero: it divides integers.
+    """
+
+    operand: int
+    low: int | tuple[int, ...] | None = None
+    high: int | tuple[int, ...] | None = None
+    nonzero: bool = False
+
+    def check(self, array: Array, name: str) -> None:
+        """Check what the operand holds.
+
+        Raises:
+            InvalidValueError: an element is not allowed.
+        """
+        if self.nonzero and not np.all(array):
+            raise self.refusal(0, name)
+        for bound, is_outside in ((self.low, np.less), (self.high, np.greater)):
+            if bound is None:
+                continue
+            outside = array[is_outside(array, np.asarray(bound))]
+            if outside.size:
+                raise self.refusal(int(outside[0]), name)
+
+    def refusal(self, element: int, name: str) -> InvalidValueError:
+        """The error of an element that is not allowed."""
+        if self.nonzero and not element:
+            return InvalidValueError(f"{name}: an integer is divided by zero")
+        return InvalidValueError(f"{name}: index {element} is not from {self.low} to {self.high}")
 
 
 @frozen
@@ -310,3 +365,46 @@ def unrolled(steps: Sequence[Step], trips: tuple[int, ...] = ()) -> Iterator[Lea
                 yield from unrolled(step.steps, (*trips, trip))
         else:
             yield with_places(step, lambda place: place.at(trips))
+
+
+Key = TypeVar("Key", str, int)
+
+
+def place_values(
+    sizes: Mapping[Key, int], lives: Mapping[Key, tuple[int, int]], alignment: int
+) -> tuple[dict[Key, int], int]:
+    """Offsets of values in one piece of memory, and its size.
+
+    The largest is placed first, each at the lowest offset that is free for as long as it is
+    needed.
+
+    Args:
+        sizes: Bytes of each value.
+        lives: First and last moment that each is needed at, both included.
+        alignment: Of every offset, in bytes.
+    """
+    names = sorted(sizes, key=lambda it: (-sizes[it], it))
+    first, last = (np.array([lives[it][end] for it in names], np.int64) for end in (0, 1))
+    begins, ends = (np.zeros(len(names), np.int64) for _ in range(2))
+    for number, name in enumerate(names):
+        size = rounded(sizes[name], alignment)
+        meet = (first[:number] <= last[number]) & (last[:number] >= first[number])
+        others = begins[:number][meet].tolist(), ends[:number][meet].tolist()
+        taken = sorted(zip(*others, strict=True))
+        begins[number] = _lowest_gap(taken, size)
+        ends[number] = begins[number] + size
+    return dict(zip(names, begins.tolist(), strict=True)), int(ends.max(initial=0))
+
+
+def _lowest_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
+    offset = 0
+    for begin, end in taken:
+        if offset + size <= begin:
+            return offset
+        offset = max(offset, end)
+    return offset
+
+
+def rounded(size: int, alignment: int) -> int:
+    """A multiple of the alignment that is at least as large, and not 0."""
+    return max(1, -(-size // alignment)) * alignment

@@ -12,10 +12,10 @@ from toy_parts import REFERENCE_BACKEND
 from autotune.backends import aligned_copy, aligned_empty
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import gemm
+from autotune.runtime.function import TunedFunction
 from autotune.targets import detect_cpu
 from autotune.testing.sample_records import KEY, sample_record
 from autotune.tuning.compiling import compile_record
-from autotune.tuning.tuned_function import TunedFunction
 
 M, N, K = 8, 8, 8
 

@@ -15,18 +15,25 @@ from hypothesis import strategies as st
 from autotune.backends import CudaProgram, DeviceBuffer, KernelLaunch
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks import NetworkTensor
-from autotune.networks.cuda_file import cuda_network, open_cuda_network
-from autotune.networks.cuda_network import (
-    DeviceCheck,
+from autotune.runtime.calling import DeviceCheck
+from autotune.runtime.file import NamedCall, plan_of_calls
+from autotune.runtime.loaded import (
     DeviceProgram,
-    NamedCall,
     device_steps,
-    plan_of_calls,
     scratch_addresses,
     scratch_bytes,
 )
-from autotune.networks.graph import HostOperator, Requirement
-from autotune.networks.plan.plan import Call, Copy, HostCall, Place, Plan, Repeat
+from autotune.runtime.network import CudaNetwork, open_cuda_network
+from autotune.runtime.plan import (
+    Call,
+    Copy,
+    HostCall,
+    HostOperator,
+    Place,
+    Plan,
+    Repeat,
+    Requirement,
+)
 from autotune.targets import preset
 
 LAUNCH = KernelLaunch("f_kernel", (2, 1, 1), (32, 1, 1), 0, ("A", "B", "S"))
@@ -60,7 +67,7 @@ PLAN = Plan(
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "network.cuda"
-    cuda_network(PLAN, preset("h100"), [CHECK]).save(path)
+    CudaNetwork(PLAN, preset("h100"), [CHECK]).save(path)
     return path
 
 

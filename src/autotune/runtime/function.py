@@ -1,4 +1,4 @@
-"""A tuned program as a Python callable on numpy arrays."""
+"""Tuned programs as Python callables: on numpy arrays, and on tensors of a CUDA device."""
 
 from __future__ import annotations
 
@@ -9,11 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends import ALIGNMENT, Executable, aligned_empty, host_array
+from autotune.backends import (
+    ALIGNMENT,
+    CudaExecutable,
+    Executable,
+    aligned_empty,
+    host_array,
+)
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Tensor, Workload
+from autotune.runtime.arrays import NetworkTensor
+from autotune.runtime.calling import DeviceCalls
+from autotune.runtime.loaded import DeviceProgram
+from autotune.runtime.plan import Call, Place, Plan
+from autotune.targets import Target
 
-__all__ = ["TunedFunction"]
+__all__ = ["DeviceFunction", "TunedFunction"]
 
 Array = NDArray[Any]
 
@@ -115,3 +126,79 @@ def _checked(tensor: Tensor, value: Any) -> Array:
 
 def _signature(tensor: Tensor) -> str:
     return f"{tensor.name}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
+
+
+class DeviceFunction(TunedFunction):
+    """A program for a CUDA device. Call it with the workload's inputs, in order or by name.
+
+    Inputs are tensors on the device (of torch, or with DLPack, as those of cupy and jax have it),
+    which are read where they lie, or arrays of the host, which are copied. Where an input is on
+    the device, outputs are new tensors there, of that input's package; else numpy arrays. What
+    others have begun on an input is waited for. The device is opened by the first call. Several
+    threads may call it; its calls follow one another, on whatever streams they are begun.
+
+    Given tensors of torch on the device alone, a call is to torch like an operator of its own: it
+    is begun on torch's current stream, and the host does not wait for it. What goes wrong on the
+    device is then the error of whatever waits next. Else the program has ended when a call
+    returns.
+
+    Args:
+        workload: What it computes.
+        executable: The program.
+        target: The device that it is for.
+    """
+
+    def __init__(self, workload: Workload, executable: CudaExecutable, target: Target) -> None:
+        super().__init__(workload, executable)
+        self._calls = DeviceCalls(_plan_of(workload, executable), target, "program")
+
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        """Run once.
+
+        Args:
+            arrays: Inputs in the workload's order.
+            out: Where to write the output, or the outputs in order: contiguous tensors on the
+                device, or numpy arrays. New ones where it is absent.
+            named: Inputs by name.
+
+        Raises:
+            InvalidValueError: an array is missing, unknown, of the wrong shape or type, on
+                another device, or cannot be written to; or torch records a CUDA graph, and this
+                was not called before, or not with tensors of torch on the device alone.
+            UnsupportedTarget: there is no such device here.
+            DeviceFailed: the program failed on the device.
+        """
+        values = self._arguments(arrays, named)
+        given = () if out is None else tuple(out) if isinstance(out, (list, tuple)) else (out,)
+        if out is not None and len(given) != len(self.workload.outputs):
+            raise InvalidValueError(
+                f"out has {len(given)} arrays; the outputs of {self.workload.name} are "
+                f"{', '.join(self.workload.outputs)}"
+            )
+        found = self._calls(values, given)
+        return found[0] if len(found) == 1 else tuple(found)
+
+
+def _plan_of(workload: Workload, executable: CudaExecutable) -> Plan[DeviceProgram]:
+    """A network of one call."""
+    tensors = workload.tensors
+    given = [NetworkTensor(it.name, tuple(it.shape), it.dtype) for it in workload.inputs]
+    made = [
+        NetworkTensor(name, tuple(tensors[name].shape), tensors[name].dtype)
+        for name in workload.outputs
+    ]
+    places = [
+        *(Place("input", number) for number in range(len(given))),
+        *(Place("output", number) for number in range(len(made))),
+    ]
+    program = DeviceProgram(executable.program, tuple(it.name for it in (*given, *made)))
+    return Plan(
+        {workload.name: program},
+        {workload.name: workload.name},
+        (Call(workload.name, tuple(places)),),
+        constants=(),
+        packings=(),
+        arena_bytes=0,
+        inputs=tuple(given),
+        outputs=tuple(made),
+    )

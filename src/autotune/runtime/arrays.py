@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.backends import ALIGNMENT, aligned_copy, dlpack, host_array
 from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
 
 __all__ = [
     "NetworkTensor",
@@ -204,3 +206,8 @@ class NetworkTensor(NamedTuple):
     name: str
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return prod(self.shape) * element_type(self.dtype).bytes
