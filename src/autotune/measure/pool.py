@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from attrs import define, field
 
 from autotune.measure.jobs import NOWHERE, Job, JobPool, Place, Position, Reply
-
 from autotune.plugins.parts import import_string
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
