@@ -1,13 +1,15 @@
 // Threads of a block that take turns on one thread of the machine, each on a stack of its own: a
 // barrier costs two changes of stacks instead of two of the system's threads.
 //
-// A thread runs until it waits for others. So it finds nothing done by those whose turn comes
-// later, and a barrier that is missing is seen in every run, not by chance. Who arrives last goes
-// on first: the order differs from one barrier to the next.
+// A thread runs until it waits for others, and a warp until all of its threads wait for other
+// warps. So they find nothing done by those whose turn comes later, overwrite what these have yet to
+// read, and a barrier that is missing is seen in every run, not by chance. Who arrives last goes on
+// first: the order differs from one barrier to the next.
 #pragma once
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +29,8 @@ inline Index threadIdx, blockIdx;
 namespace fibers {
 
 constexpr size_t kStackBytes = 512 << 10, kGuardBytes = 4096;
+// Threads of a warp, which go on as far as they can before another one has its turn.
+constexpr int kTogether = 32;
 
 struct Fiber {
   int number = 0;
@@ -126,10 +130,15 @@ inline void run(int count, const std::function<void(int)>& work) {
   for (int number = 0; number < count; ++number) prepare(all[number], number);
   for (int left = count; left > 0;) {
     const long before = scheduler.events;
-    for (Fiber& fiber : all) {
-      if (fiber.ended) continue;
-      resume(fiber);
-      left -= fiber.ended;
+    for (int first = 0; first < count; first += kTogether) {
+      for (long known = -1; known != scheduler.events;) {
+        known = scheduler.events;
+        for (int number = first; number < std::min(first + kTogether, count); ++number) {
+          if (all[number].ended) continue;
+          resume(all[number]);
+          left -= all[number].ended;
+        }
+      }
     }
     if (scheduler.events == before) {
       std::fprintf(stderr, "%d threads wait for others that do not come\n", left);
