@@ -71,7 +71,7 @@ def _replaced(statement: str) -> str:
         rank, numbers = copy.groups()
         corner = ", ".join(given[int(number)] for number in re.findall(r"\d+", numbers))
         return f"bulk::copy({rank}, {given[0]}, {given[1]}, {given[2]}, {{{corner}}});"
-    if text.startswith(("cp.async.", "cvt.rna.")):
+    if text.startswith(("cp.async.", "cvt.rna.", "ldmatrix.", "mma.sync.")):
         # Of functions that are left out, for ``cuda_warps.hpp`` has others.
         return f"asm volatile({statement});"
     product = _PRODUCT.fullmatch(text)

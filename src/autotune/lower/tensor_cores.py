@@ -180,7 +180,7 @@ class MatrixProduct:
 
     @property
     def source(self) -> str:
-        """What defines the functions."""
+        """The source that defines the functions."""
         if isinstance(self.tile, WarpgroupTile):
             return warpgroups.function_source(self.tile)
         return warps.function_source(self.tile)
