@@ -54,11 +54,16 @@ class GraphFrontend(Frontend):
         return _is_of_torch(source) or not _ONNX.isdisjoint(class_names(source))
 
     def kernel_backends(self, target: Target) -> tuple[str, ...]:
-        """All others on CPUs: the built-in one prints what they schedule."""
+        """All others on CPUs, where the built-in one prints what they schedule; or for the device.
+
+        On a device each task has the program of the backend that tuned it.
+        """
+        if target.kind == "cuda":
+            from autotune.networks.plan.cuda_network import device_backends
+
+            return tuple(it.name for it in device_backends(target.kind)[1:])
         from autotune.plugins.manager import manager
 
-        if target.kind == "cuda":
-            return ()
         return tuple(name for name in manager().names("backend") if name != self.backend)
 
     def backend_for(self, target: Target) -> str:

@@ -11,8 +11,11 @@ from attrs import evolve
 from fake_cuda import FakeCuda
 from fake_torch import FakeTorch
 
+from autotune.backends import BuildRequest, CudaExecutable
+from autotune.backends.cuda import CudaBackend
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.networks import FixedInputs, LoadOptions
+from autotune.ir.workloads import Workload
+from autotune.networks import FixedInputs, GraphFrontend, LoadOptions
 from autotune.networks.graph import (
     Graph,
     Value,
@@ -30,8 +33,11 @@ from autotune.networks.graph import (
     unary,
 )
 from autotune.networks.graph_program import GraphProgram, GraphSource
+from autotune.networks.plan import cuda_network
 from autotune.runtime.device import shared_device
 from autotune.runtime.network import CudaNetwork, open_cuda_network
+from autotune.spaces import SketchSpace
+from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target, preset
 
 TARGET = preset("h100")
@@ -85,8 +91,17 @@ IDS = np.array([[0, 19], [-1, -20], [3, 3]], np.int64)
 X = RNG.standard_normal((3, 2)).astype(np.float32)
 
 
-def test_a_graph_runs_and_is_saved(cuda: FakeCuda, tmp_path: Path) -> None:
+@pytest.fixture(params=["tvm", "cuda"])
+def kernels(request: pytest.FixtureRequest, cuda: FakeCuda) -> str:
+    """The backend of a network: that of TVM, or that which prints kernels, as without TVM."""
+    if request.param == "cuda":
+        cuda.patch.setattr(cuda_network, "device_backends", lambda kind: (CudaBackend(),))
+    return str(request.param)
+
+
+def test_a_graph_runs_and_is_saved(kernels: str, tmp_path: Path) -> None:
     graph = embedded()
+    assert program(graph).backend == kernels
     network = built(graph)
     check(graph, network, IDS, X)
     path = tmp_path / "network.cuda"
@@ -106,6 +121,29 @@ def test_a_graph_runs_and_is_saved(cuda: FakeCuda, tmp_path: Path) -> None:
     check(graph, network, IDS, X)
 
 
+def test_a_task_has_the_program_of_the_backend_that_tuned_it(cuda: FakeCuda) -> None:
+    """Printed kernels beside TVM's default schedules."""
+    graph, backend = embedded(), CudaBackend()
+    made = program(graph)
+    task = max(made.tasks, key=lambda it: it.flop)
+    assert isinstance(task.program, Workload)
+    space = SketchSpace(task.program, TARGET, backend.limits(TARGET))
+    (candidate,) = space.sample(1, np.random.default_rng(0))
+    key = MeasureKey(TARGET.fingerprint, "cuda", "1", "1", 1, "warm-3")
+    record = Record(
+        *("run", 0, candidate, key, TARGET.to_json(), space.version),
+        *(Outcome("ok", 1e-3, (1e-3,)), 0.0),
+    )
+    network = made.build({task.name: record}, TARGET, 1)
+    assert isinstance(network, CudaNetwork)
+    check(graph, network, IDS, X)
+    printed = backend.build(BuildRequest(task.program, None, candidate, TARGET, 1))
+    assert isinstance(printed, CudaExecutable)
+    found = {network.plan.tasks[name]: it for name, it in network.plan.programs.items()}
+    assert found[task.name].program == printed.program
+    assert "cuda" in GraphFrontend().kernel_backends(TARGET)
+
+
 def test_where_the_host_does_not_wait_the_next_call_says_so(
     cuda: FakeCuda, torch: FakeTorch
 ) -> None:
@@ -121,7 +159,7 @@ def test_where_the_host_does_not_wait_the_next_call_says_so(
     np.testing.assert_allclose(torch.read(found[0]), wanted["scores"], rtol=1e-4, atol=1e-4)
 
 
-def test_loops_are_calls_for_each_trip(cuda: FakeCuda, tmp_path: Path) -> None:
+def test_loops_are_calls_for_each_trip(kernels: str, tmp_path: Path) -> None:
     graph = recurrent()
     network = built(graph)
     x = RNG.standard_normal((5, 2, 8)).astype(np.float32)
@@ -131,7 +169,7 @@ def test_loops_are_calls_for_each_trip(cuda: FakeCuda, tmp_path: Path) -> None:
     check(graph, open_cuda_network(tmp_path / "network.cuda"), x, h)
 
 
-def test_integers_are_divided_by_no_zero(cuda: FakeCuda) -> None:
+def test_integers_are_divided_by_no_zero(kernels: str) -> None:
     a, b = (input_value(name, (4,), "int32") for name in "ab")
     graph = Graph((a, b), {"y": binary("div", a, b)})
     network = built(graph)

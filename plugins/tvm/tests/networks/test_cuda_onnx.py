@@ -20,8 +20,9 @@ WEIGHT = RNG.standard_normal((8, 8)).astype(np.float32)
 
 
 @pytest.mark.slow
-def test_a_model_of_onnx_is_tuned_and_saved(cuda: FakeCuda, tmp_path: Path) -> None:
-    """By the core's own frontend, with records of the backend that serves the device."""
+@pytest.mark.parametrize("backend", ["tvm", "cuda"])
+def test_a_model_of_onnx_is_tuned_and_saved(cuda: FakeCuda, tmp_path: Path, backend: str) -> None:
+    """By the core's own frontend, with records of a backend that serves the device."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["h"]),
         helper.make_node("Gather", ["h", "ids"], ["y"]),
@@ -32,10 +33,12 @@ def test_a_model_of_onnx_is_tuned_and_saved(cuda: FakeCuda, tmp_path: Path) -> N
     onnx.save(model, path)
     deadlines = {"task": 100.0, "build": 60.0, "verify": 60.0, "run": 90.0}
     protocol = MeasureProtocol(deadlines=deadlines, min_sample_seconds=1e-4)
-    options = {"target": "cuda", "database": str(tmp_path / "records.db")}
+    options = {"target": "cuda", "backend": backend, "database": str(tmp_path / "records.db")}
     result = autotune.tune_model(path, trials=4, round_size=2, protocol=protocol, **options)
     assert result.trials == 4
     assert result.network.backend == "tvm"
+    records = [it.record for it in result.tasks if it.record is not None]
+    assert {it.key.backend for it in records} == {backend}
     x, ids = RNG.standard_normal((4, 8)).astype(np.float32), np.array([3, 0, -1])
     network = autotune.build_model(path, **options)
     (found,) = network(x, ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -58,6 +58,7 @@ __all__ = [
     "checked_on_device",
     "compile_device_network",
     "device_backend",
+    "device_backends",
 ]
 
 
@@ -157,7 +158,7 @@ def compile_device_network(
         graph: After :func:`checked_on_device` and the passes.
         checks: As of :func:`checked_on_device`.
         names: Of the task of each of its workloads, by the workload's digest.
-        chosen: Records of the tasks by name; the backend's default schedule where there is none.
+        chosen: Records of the tasks by name, as of :func:`build_programs`.
         target: The device.
 
     Raises:
@@ -168,7 +169,9 @@ def compile_device_network(
     """
     workloads = {it.spelling: it for it in graph.workloads}
     tasks = {spelling: names[it.digest] for spelling, it in workloads.items()}
-    compiled = build_programs(workloads, tasks, chosen, device_backend(target.kind), target)
+    first = device_backend(target.kind)
+    backends = (first, *device_backends(target.kind)[1:])
+    compiled = build_programs(workloads, tasks, chosen, backends, target)
     programs = {
         spelling: DeviceProgram(
             program,
@@ -179,18 +182,24 @@ def compile_device_network(
     return CudaNetwork(plan_graph(graph, programs, tasks, {}, ALIGNMENT), target, checks)
 
 
-def device_backend(kind: str) -> Backend:
-    """The backend whose programs run on devices of a kind.
+def device_backends(kind: str) -> tuple[Backend, ...]:
+    """The installed backends whose programs run on devices of a kind.
 
-    One with a schedule for tasks without records comes before others, then the first by name.
+    Those with a schedule for tasks without records come before others, then by name.
+    """
+    made = (create_held_part("backend", name) for name in manager().names("backend"))
+    found: list[Backend] = [backend for backend in made if kind in backend.device_kinds]
+    return tuple(sorted(found, key=lambda backend: not backend.default_schedule))
+
+
+def device_backend(kind: str) -> Backend:
+    """The first of :func:`device_backends`, which has the tasks without records.
 
     Raises:
         UnsupportedTarget: none is installed.
     """
-    made = (create_held_part("backend", name) for name in manager().names("backend"))
-    found: list[Backend] = [backend for backend in made if kind in backend.device_kinds]
-    if found:
-        return min(found, key=lambda backend: not backend.default_schedule)
+    if found := device_backends(kind):
+        return found[0]
     raise UnsupportedTarget(
         f"no backend that is installed makes programs for devices of kind {kind!r}; run "
         + install_distributions("autotune-tvm")
@@ -201,7 +210,7 @@ def build_programs(
     workloads: Mapping[str, Workload],
     tasks: Mapping[str, str],
     chosen: Mapping[str, Record | None],
-    backend: Backend,
+    backends: Sequence[Backend],
     target: Target,
 ) -> dict[str, CudaProgram]:
     """Compile the workloads of a network; there need not be a device here.
@@ -211,8 +220,9 @@ def build_programs(
     Args:
         workloads: By a key of each.
         tasks: Names of their tasks, by the same keys; several may have one.
-        chosen: Records by name of the task; the backend's default schedule where there is none.
-        backend: What compiles, as of :func:`device_backend`.
+        chosen: Records by name of the task, each of which its own backend compiles; where there
+            is none, the default schedule of the first backend.
+        backends: What compiles, as of :func:`device_backends`.
         target: The device.
 
     Raises:
@@ -220,13 +230,19 @@ def build_programs(
         InvalidSchedule: a record cannot be replayed; names the task.
         UnsupportedWorkload: the backend has no form for a workload; names the task.
     """
+    own = {backend.name: backend for backend in backends}
+    compilers: dict[str, Backend] = {}
     lowered: dict[str, LoweredProgram] = {}
     for key, workload in workloads.items():
+        record = chosen.get(tasks[key])
+        backend = backends[0] if record is None else own.get(record.key.backend, backends[0])
         with _naming(tasks[key]):
             backend.check_workload(workload)
-            lowered[key] = _lowered(backend, workload, chosen.get(tasks[key]), target)
+            lowered[key] = _lowered(backend, workload, record, target)
+            compilers[key] = backend
 
     def compiled(key: str) -> CudaProgram:
+        backend = compilers[key]
         with _naming(tasks[key]):
             made = backend.compile(lowered[key])
             if not isinstance(made, CudaExecutable):
