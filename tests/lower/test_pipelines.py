@@ -248,7 +248,7 @@ def test_every_wait_and_barrier_is_needed(bulk: bool, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_products_need_every_wait_fence_and_barrier(tmp_path: Path) -> None:
-    """Those of warpgroups, whose factors threads copy, and the engine, into stages used again."""
+    """Products of warpgroups: threads, and the engine, copy factors into stages used again."""
     workload = gemm(m=128, n=16, k=128, dtype="float16")
     made = {
         it.sketch.name: it

@@ -50,7 +50,7 @@ OF_THE_HOST = (
     *("autotune.backends.cuda_compilers", "autotune.ir.workloads.builders"),
     *("autotune.measure.engines.queued_engine", "autotune.measure.local_measurer"),
     *("autotune.plugins.builtin", "autotune.process.worker_process"),
-    *("autotune.store.records.record", "autotune.targets.resolution"),
+    *("autotune.store.sqlite", "autotune.targets.resolution"),
     *("concurrent.futures", "pandas", "rich", "scipy", "sqlite3", "torch", "tvm"),
 )
 """What takes its time to import, and is of no use to a worker of the built-in backend."""

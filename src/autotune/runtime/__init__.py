@@ -1,1 +1,1 @@
-"""What runs: devices and arrays on them, plans of calls, callables, and files of networks."""
+"""Devices and arrays on them, plans of calls, callables, and files of networks."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from autotune.backends import ALIGNMENT, aligned_copy, dlpack, host_array
 from autotune.errors import InvalidValueError
-from autotune.ir.element_types import element_type
 
 __all__ = [
     "NetworkTensor",
@@ -210,4 +209,6 @@ class NetworkTensor(NamedTuple):
     @property
     def bytes(self) -> int:
         """Its size."""
+        from autotune.ir.element_types import element_type  # a loaded network has numpy alone
+
         return prod(self.shape) * element_type(self.dtype).bytes

@@ -160,7 +160,7 @@ class CudaNetwork(CompiledNetwork):
         loaded.place(self._calls.read(caller, self._plain(inputs)))
 
     def _plain(self, inputs: Sequence[Any]) -> list[Any]:
-        """What a caller gave; bfloat16 on the host as the bits that the device is given."""
+        """Read the arrays of a caller, bfloat16 on the host as the bits that a device is given."""
         found = list(inputs)
         for number, tensor in enumerate(self.plan.inputs[: len(found)]):
             where = dlpack.device_of(found[number]) if tensor.dtype == _BFLOAT16 else None

@@ -55,7 +55,7 @@ def test_corrections_of_signed_bytes_are_packed_with_the_weights(
     )
     made = packed(module, "packed-root", target, tmp_path)
     assert (w.shape, "int8") not in constants(made)
-    assert np.array_equal(run(made, x)[0], x.astype(np.int32) @ w)
+    assert np.array_equal(run(made, x, target=target)[0], x.astype(np.int32) @ w)
 
 
 def test_what_is_no_constant_is_packed_when_it_runs(target: Target, tmp_path: Path) -> None:

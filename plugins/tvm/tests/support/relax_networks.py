@@ -11,7 +11,7 @@ from autotune_tvm.compiler import tvm_target
 from numpy.typing import NDArray
 from tvm import relax
 
-from autotune.targets import detect_cpu
+from autotune.targets import Target
 
 Array = NDArray[Any]
 op = relax.op
@@ -52,12 +52,11 @@ def two_layers() -> Any:
     return network([((24, 24), "float32")], body)
 
 
-def run(module: Any, *inputs: Array) -> list[Array]:
-    """Run a module with TVM alone."""
+def run(module: Any, *inputs: Array, target: Target | None = None) -> list[Array]:
+    """Run a module with TVM alone, compiled for any processor or for one."""
+    described = {"kind": "llvm"} if target is None else tvm_target(target, target.cores)
     # Passes on networks are compared, none of the programs that LLVM optimises: half the time.
-    here = {**tvm_target(detect_cpu(), 1), "opt-level": 0}
-    del here["num-cores"]
-    built = relax.build(module, tvm.target.Target(here))
+    built = relax.build(module, tvm.target.Target({**described, "opt-level": 0}))
     found = relax.VirtualMachine(built, tvm.cpu())["main"](*map(tvm.runtime.tensor, inputs))
     found = [found] if hasattr(found, "numpy") else list(found)
     return [np.asarray(tensor.numpy()) for tensor in found]
