@@ -6,6 +6,7 @@ compiler. Everything else is what runs where there is a device.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -148,6 +149,7 @@ def test_a_device_that_cannot_be_had_is_one_line(cuda: FakeCuda) -> None:
 
 def test_what_the_caller_keeps_on_the_device_does_not_make_it_busy(cuda: FakeCuda) -> None:
     """Arrays of tuned programs, and what torch has reserved."""
+    gc.collect()
     array = shared_device(resolve("cuda")).empty((1 << 28,), "float32")
     of_torch = SimpleNamespace(
         is_initialized=lambda: True,
@@ -170,6 +172,7 @@ def test_what_the_caller_keeps_on_the_device_does_not_make_it_busy(cuda: FakeCud
 
 
 def test_what_is_kept_is_that_of_the_driver_in_use(cuda: FakeCuda) -> None:
+    gc.collect()
     array = shared_device(resolve("cuda")).empty((256,), "float32")
     assert held_bytes() == {0: array.bytes + (1 << 30)}
     cuda.patch.setenv(DRIVER_VARIABLE, "another.so")
