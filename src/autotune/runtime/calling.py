@@ -92,7 +92,7 @@ class DeviceCalls:
         return self.loaded
 
     def read(self, caller: Caller, inputs: Sequence[Any]) -> list[Given]:
-        """What a caller gave as inputs, checked.
+        """Read and check the inputs that a caller gave.
 
         Raises:
             InvalidValueError: one is missing, of another shape or type, or on another device.

@@ -68,7 +68,7 @@ class CudaNetwork(CompiledNetwork):
 
     @property
     def plan(self) -> Plan[DeviceProgram]:
-        """What is computed."""
+        """The plan that calls carry out."""
         return self._calls.plan
 
     @property

@@ -160,7 +160,7 @@ def test_functions_become_real_machine_code(module: Any, processor: str) -> None
     target = evolve(TARGET, processor=processor)
     built = RelaxFrontend().load(module, None, LoadOptions(target, 1)).build({}, target, 1)
     assert isinstance(built, CudaNetwork)
-    cubins = [program.cubin for program in built.plan.programs.values()]
+    cubins = [it.program.cubin for it in built.plan.programs.values()]
     assert all(map(_is_cubin, cubins))
 
 
@@ -229,7 +229,7 @@ def test_products_in_tf32_become_real_machine_code() -> None:
     program = RelaxFrontend().load(module, None, LoadOptions(target, 1))
     built = program.build(on_tensor_cores(program, target), target, 1)
     assert isinstance(built, CudaNetwork)
-    assert all(_is_cubin(program.cubin) for program in built.plan.programs.values())
+    assert all(_is_cubin(it.program.cubin) for it in built.plan.programs.values())
 
 
 @pytest.mark.gpu
