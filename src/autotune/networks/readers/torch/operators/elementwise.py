@@ -263,9 +263,11 @@ def _arithmetic(call: Call) -> Value:
     """Sums with a factor of the second operand, products, extremes."""
     left, right, dtype = _sides(call)
     kind = "sub" if call.kind == "subtract" else call.kind
-    if dtype == "bool":
-        return _result(binary(_ON_TRUTHS[kind], left, right), call)
     alpha = call.get("alpha", 1)
+    if dtype == "bool":
+        if not alpha:
+            right = binary("and", right, False) if isinstance(right, Value) else False
+        return _result(binary(_ON_TRUTHS[kind], left, right), call)
     if alpha != 1:
         factor = number(alpha, dtype)
         right = binary("mul", right, factor) if isinstance(right, Value) else right * factor

@@ -405,8 +405,9 @@ def _batch_norm(call: Call) -> Value | list[Value]:
         found = _affine(x, running[0], running[1], parameters, epsilon)
         if call.kind == "batch_norm":
             return found
-        nothing = filled((0,), 0, wide(x.dtype))
-        return [found, nothing, nothing, *(it for it in running if it is not None)]
+        kinds = [wide(x.dtype) if it is None else it.dtype for it in call.results[1:3]]
+        nothing = [filled((0,), 0, kind) for kind in kinds]
+        return [found, *nothing, *(it for it in running if it is not None)]
     axes = [0, *range(2, x.rank)]
     whole = widened(x)
     centre = mean(whole, axes, keepdims=False)

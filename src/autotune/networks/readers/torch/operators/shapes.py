@@ -201,7 +201,12 @@ def _pad(call: Call) -> Value:
     widths = call.get("pad", call.get("padding"))
     if mode == "constant":
         return _padded(call.x, widths, mode, call.get("value", 0))
-    return _padded(call.x, widths, _PAD_MODES[mode])
+    x = call.x
+    if mode == "circular":
+        # What is cut off is no part of the circle.
+        x = _padded(x, [min(0, it) for it in widths], "constant")
+        widths = [max(0, it) for it in widths]
+    return _padded(x, widths, _PAD_MODES[mode])
 
 
 def _extended(mode: str, call: Call) -> Value:
