@@ -92,7 +92,10 @@ class Stored:
 
     @staticmethod
     def read(database: Path) -> Stored:
-        """Read everything; every record that a run's log refers to must be there, once."""
+        """Read everything; every record that a run's log refers to must be there, once.
+
+        A resumed run has what an earlier session timed as it would be in its own: by one factor.
+        """
         connection = sqlite3.connect(database)
         try:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -104,10 +107,15 @@ class Stored:
         places = {(it.run_id, it.trial) for it in stored.records}
         assert len(by_name) == len(places) == len(stored.records)
         for run in stored.runs:
-            for entry in (entry for log in stored.logs(run) for entry in log):
-                digest, status, latency, source = *entry[:3], entry[5]
-                found = by_name[source, digest].outcome
-                assert (found.status, found.latency) == (status, latency)
+            for log in stored.logs(run):
+                factors = set()
+                for entry in log:
+                    digest, status, latency, source = *entry[:3], entry[5]
+                    found = by_name[source, digest].outcome
+                    assert (found.status, found.latency is None) == (status, latency is None)
+                    if found.latency is not None and found.latency != latency:
+                        factors.add(round(latency / found.latency, 9))
+                assert len(factors) <= 1
         return stored
 
     def logs(self, run: Run) -> list[list[list[Any]]]:
