@@ -65,8 +65,11 @@ class Frame:
     streams: bool = False
 
     def array(self, name: str, dtype: str, elements: int) -> Any:
-        """A new array on the stack."""
-        buffer = tirx.decl_buffer((elements,), dtype, name=name)
+        """A new array on the stack.
+
+        TVM's own passes let others share memory, also vectors of other lengths, which they refuse.
+        """
+        buffer = tirx.decl_buffer((elements,), dtype, name=name, scope="local")
         self.allocations.append(kept_on_stack(buffer))
         return buffer
 

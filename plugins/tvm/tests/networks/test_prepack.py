@@ -68,6 +68,19 @@ def test_what_is_no_constant_is_packed_when_it_runs(target: Target, tmp_path: Pa
     np.testing.assert_allclose(run(made, x, y)[0], x @ y, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("sketch", ["block-fusion", "block-fusion-wide"])
+def test_vectors_of_several_lengths_are_kept_apart_in_any_pipeline(
+    sketch: str, target: Target, tmp_path: Path
+) -> None:
+    """TVM's own passes let arrays share memory, and refuse what vectors then are."""
+    shape = (32, 64)
+    cut = fused(network([(shape, "float32")], lambda emit, x: emit(op.nn.softmax(x, axis=-1))))
+    made = with_sketch(cut, sketch, "tvm", target.with_cores(1), tmp_path)
+    x = weights(*shape)
+    wanted = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+    np.testing.assert_allclose(run(made, x)[0], wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_threads_have_registers_of_their_own_in_any_pipeline(
     target: Target, tmp_path: Path
 ) -> None:
