@@ -262,7 +262,6 @@ _UNSIGNED: Mapping[str, Any] = {
     "lshr": tirx.RShift,
 }
 """Of integers without sign: sums of others must not overflow."""
-_FLAGGED = ("add", "sub", "mul")
 
 _OF_TRUTH: Mapping[str, Any] = {"and": tirx.And, "or": tirx.Or}
 _COMPARISONS = {
@@ -703,8 +702,8 @@ class TIREmitter(ArithmeticEmitter):
         if name not in _UNSIGNED:
             return self._value(_OPERATIONS[name], handles, dtype or left.dtype, lanes)
         unsigned = left.dtype.startswith("u") or left.dtype == "bfloat16"
-        if name in _FLAGGED and left.dtype in ("int32", "uint32"):
-            return self._wrapped(name, left, right, "uint64" if unsigned else "int64")
+        if name != "lshr" and left.dtype in ("int32", "uint32"):
+            return self._wrapped(name, left, right)
         # TVM folds constants of 64 bits without sign to what its constants cannot be.
         if unsigned or (left.dtype == "int64" and name != "lshr"):
             return self._value(_UNSIGNED[name], handles, left.dtype, lanes)
@@ -712,13 +711,13 @@ class TIREmitter(ArithmeticEmitter):
         whole = self._value(_UNSIGNED[name], [it.handle for it in parts], f"u{left.dtype}", lanes)
         return self.converted("", whole, left.dtype)
 
-    def _wrapped(self, name: str, left: Value, right: Value, wide: str) -> Value:
+    def _wrapped(self, name: str, left: Value, right: Value) -> Value:
         """An operation on 32 bits that may overflow, in 64 bits, of which LLVM makes 32 again.
 
         TVM tells LLVM of those on 32 bits and more that they do not, with sign or without: it
         makes 0 of what is less than 0 without sign.
         """
-        wide = "int64" if name == "sub" else wide
+        wide = "uint64" if name == "mul" and left.dtype == "uint32" else "int64"
         parts = [self.cast(it, wide) for it in (left, right)]
         handles = [it.handle for it in parts]
         whole = self._value(_UNSIGNED[name], handles, wide, left.lanes)
