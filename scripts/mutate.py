@@ -1,10 +1,10 @@
 """Makes mistakes in the package, one after another, and says which of them the tests miss.
 
-    python scripts/mutate.py [COUNT [SEED]]
+    python scripts/mutate.py [COUNT [SEED]] [--rooms ROOM,...]
     python scripts/mutate.py --every MODULE [--properties] [--missed N]
 
 The mistakes are made in a copy of the installed package, with a Python that has the projects and
-pytest. By default they are at places chosen by chance; with ``--every
+pytest. By default COUNT in each room are at places chosen by chance; with ``--every
 search/schedulers/gradients.py`` they are all that can be made in that module. What ``make test``
 runs of the mutated room's tests has to fail: first the file that mirrors the module, then the
 others; with ``--properties``, only tests whose cases hypothesis draws.
@@ -21,13 +21,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import autotune
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("tuning", "measure", "store", "nest")
 QUICK = "not slow and not long"
 # hypothesis marks the tests that it draws cases for.
 PROPERTIES = f"hypothesis and {QUICK}"
@@ -77,13 +77,22 @@ def mistake(node: ast.expr) -> None:
         node.op = OPPOSITES[type(node.op)]()
 
 
-def by_chance(packages: Path, count: int, seed: int) -> Iterator[tuple[str, Path, int]]:
-    """Some mistakes: the room, the module, and the number of the place in it."""
-    rng = random.Random(seed)
-    for number in range(count):
-        room = ROOMS[number % len(ROOMS)]
+def rooms() -> list[str]:
+    """Folders of the package that have tests of their own."""
+    folders = sorted((ROOT / "tests").iterdir())
+    return [it.name for it in folders if (ROOT / "src/autotune" / it.name).is_dir()]
+
+
+def by_chance(
+    packages: Path, chosen: Sequence[str], count: int, seed: int
+) -> Iterator[tuple[str, Path, int]]:
+    """Some mistakes of each room: the room, the module, and the number of the place in it."""
+    for room in chosen:
+        rng = random.Random(seed)
         modules = sorted((packages / "autotune" / room).rglob("*.py"))
-        yield room, *rng.choice([it for module in modules for it in numbered(module)])
+        found = [it for module in modules for it in numbered(module)]
+        for _ in range(count):
+            yield room, *rng.choice(found)
 
 
 def numbered(module: Path) -> list[tuple[Path, int]]:
@@ -120,11 +129,21 @@ def catcher(room: str, module: Path, packages: Path, chosen: str) -> str | None:
     return found or first_failure(packages, [f"tests/{room}"], chosen)
 
 
+def read_rooms(text: str) -> list[str]:
+    """Read ``--rooms``; a name that is none is refused."""
+    chosen = text.split(",")
+    if unknown := [it for it in chosen if it not in rooms()]:
+        known = ", ".join(rooms())
+        raise argparse.ArgumentTypeError(f"no room {unknown[0]!r} has tests; rooms: {known}")
+    return chosen
+
+
 def options_of() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("count", type=int, nargs="?", default=24, help="mistakes by chance")
+    parser.add_argument("count", type=int, nargs="?", default=6, help="mistakes in each room")
     parser.add_argument("seed", type=int, nargs="?", default=0, help="of their places")
+    parser.add_argument("--rooms", type=read_rooms, default=rooms(), metavar="ROOM,...")
     parser.add_argument("--every", metavar="MODULE", help="make all mistakes in this module")
     parser.add_argument("--properties", action="store_true", help="only tests of drawn cases")
     parser.add_argument("--missed", type=int, default=0, help="how many may be missed")
@@ -133,7 +152,7 @@ def options_of() -> argparse.Namespace:
 
 def main() -> int:
     """Makes the mistakes one after another; 1 if more were missed than may be."""
-    options, made, missed, sound = options_of(), 0, 0, set[str]()
+    options, made, missed, sound = options_of(), Counter[str](), Counter[str](), set[str]()
     chosen = PROPERTIES if options.properties else QUICK
     with tempfile.TemporaryDirectory() as folder:
         packages = Path(folder)
@@ -143,7 +162,7 @@ def main() -> int:
             room = str(Path(options.every).parent)
             wanted: Iterable[tuple[str, Path, int]] = ((room, *it) for it in numbered(module))
         else:
-            wanted = by_chance(packages, options.count, options.seed)
+            wanted = by_chance(packages, options.rooms, options.count, options.seed)
         for room, module, number in wanted:
             original = module.read_text(encoding="utf-8")
             tree = ast.parse(original)
@@ -155,12 +174,14 @@ def main() -> int:
             module.write_text(original, encoding="utf-8")
             if caught and caught not in sound and first_failure(packages, [caught], chosen):
                 raise SystemExit(f"error: {caught} fails without a mistake")
-            made, missed = made + 1, missed + (caught is None)
+            made[room] += 1
+            missed[room] += caught is None
             sound |= {caught} if caught else set()
             print(f"{module.relative_to(packages)}:{line}  {before}  ->  {ast.unparse(node)}")
             print(f"    caught by {caught}" if caught else "    MISSED", flush=True)
-    print(f"{made - missed} of {made} mistakes were caught")
-    return int(missed > options.missed)
+    for room, count in made.items():
+        print(f"{room:12} {count - missed[room]} of {count} mistakes were caught")
+    return int(missed.total() > options.missed)
 
 
 if __name__ == "__main__":
