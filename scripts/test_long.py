@@ -52,7 +52,7 @@ def chunks() -> dict[str, tuple[str, ...]]:
             *("-m", "pytest", "-n", "3", "--dist", "worksteal", "--timeout", "900"),
             *("-m", "not long", *(f"--deselect={name}" for name in OF_THE_PROCESSOR)),
         ),
-        "mutations": (*MUTATE, "100"),
+        "mutations": (*MUTATE, "5"),
         "gradients": (*MUTATE, "--every", "search/schedulers/gradients.py", "--properties"),
     }
 
