@@ -14,10 +14,11 @@ from autotune.ir.expressions import (
     IndexValue,
     IntExpr,
     ScalarExpr,
+    Select,
     const,
     operation_counts,
 )
-from autotune.ir.expressions.scalar import reads
+from autotune.ir.expressions.scalar import reads, walk
 from autotune.ir.workloads import Stage, Workload
 from autotune.spaces.rules.draft import SketchDraft
 
@@ -151,6 +152,12 @@ def producer_stage(workload: Workload, tensor: str) -> Stage | None:
         if stage.name == tensor:
             return stage
     return None
+
+
+def is_selected(workload: Workload, tensor: str) -> bool:
+    """Tell if a tensor is computed with a condition, such as padding: a copy evaluates it."""
+    producer = producer_stage(workload, tensor)
+    return producer is not None and any(isinstance(it, Select) for it in walk(producer.body))
 
 
 def largest_divisor(extent: int, limit: int) -> int:

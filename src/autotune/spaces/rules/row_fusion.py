@@ -17,10 +17,8 @@ from attrs import evolve, frozen
 from autotune.ir.expressions import IntExpr, const, var
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
-    AtLeast,
     AtMost,
     Bind,
-    Constraint,
     FuseProducer,
     Inline,
     Order,
@@ -32,8 +30,6 @@ from autotune.sketches import (
     SplitReduction,
     Step,
     Stream,
-    Tile,
-    TileCeil,
     Unroll,
     UnrollLimit,
     Vectorize,
@@ -41,17 +37,16 @@ from autotune.sketches import (
     partial_name,
 )
 from autotune.spaces.rules.access import is_expensive, is_pointwise, numbers_behind, rows_behind
-from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.draft import SketchDraft, Split, loops, split
 from autotune.spaces.rules.gpu_levels import (
     UNROLL_LIMITS,
     block_threads,
     check_gpu,
-    cover_factors,
     divisors,
     vector_widths,
 )
 from autotune.spaces.rules.rule import SketchRule
-from autotune.spaces.rules.tile_params import Levels, split_levels, stream_choice, vector_levels
+from autotune.spaces.rules.tile_params import cover, split_in_two, stream_choice, vectors_of
 
 _ROWS_OF_A_BLOCK = (2, 4, 8, 16, 32)
 
@@ -112,58 +107,33 @@ class RowFusionRule(SketchRule):
     def _fused(
         self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
     ) -> SketchDraft:
-        row_axes = stage.axes[:rows]
+        row_axes, inner = stage.axes[:rows], stage.axes[rows:]
         last, blocks = row_axes[-1], _row_levels(stage, choice, rows)
-        row_loops = (*(f"{axis.name}.0" for axis in row_axes), f"{last.name}.1")
-        own, tiles, inner_loops = _inner_levels(draft, stage, rows)
-        made, levels = self._producer_steps(draft, stage, behind, rows, choice)
-        choices, last_steps = _memory_steps(draft, stage, behind, rows, choice)
-        steps: list[Step] = [
-            Tile(stage.name, last.name, blocks.factors),
-            *tiles,
-            Order(stage.name, (*row_loops, *inner_loops)),
-            Parallel(stage.name, row_loops[:-1]),
-            *made,
-            *(Vectorize(stage.name, loop) for loop in inner_loops[-1:]),
-            *last_steps,
-        ]
-        parallel = blocks.factors[0]
-        for axis in row_axes[:-1]:
-            parallel = parallel * axis.extent
-        soft: list[Constraint] = []
-        most = math.prod(axis.extent for axis in row_axes)
-        if most >= draft.target.cores * (_rows_of_a_block(last.extent)[0] if choice.blocks else 1):
-            soft.append(AtLeast(parallel, draft.target.cores, "every core gets work", hard=False))
-        levels = [blocks, own, *levels]
-        return draft.extended(
+        row_loops = (*loops(row_axes), f"{last.name}.1")
+        # A row of a single result has no loops of its own.
+        own = [row_vectors(draft, stage)] if inner else []
+        inner_loops = (*loops(inner), f"{inner[-1].name}.1") if inner else ()
+        first = draft.extended(
             settled=[stage.name, *(producer.name for producer in behind)],
             label=choice.label,
-            params=[*(param for level in levels for param in level.params), *choices],
-            constraints=[c for level in levels for c in level.constraints] + soft,
-            steps=steps,
+            splits=[blocks, *own],
+            steps=[
+                Order(stage.name, (*row_loops, *inner_loops)),
+                Parallel(stage.name, row_loops[:-1]),
+            ],
         )
-
-    def _producer_steps(
-        self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
-    ) -> tuple[list[Step], list[Levels]]:
-        """Steps and factors of everything that is computed inside the loop over rows."""
-        loop = f"{stage.axes[rows - 1].name}.{0 if choice.blocks else 1}"
-        inlined = [p for p in behind if is_pointwise(p) and choice.recompute]
-        return producer_steps(draft, stage, loop, behind, inlined, rows, choice.partials)
-
-
-def _inner_levels(
-    draft: SketchDraft, stage: Stage, rows: int
-) -> tuple[Levels, list[Step], tuple[str, ...]]:
-    """Levels of the innermost axis, the step that splits it, and the loops inside a row.
-
-    None of each where a row has a single result.
-    """
-    if rows == len(stage.axes):
-        return Levels(), [], ()
-    levels, inner = row_vector_levels(draft, stage), stage.axes[-1].name
-    loops = (*(f"{axis.name}.0" for axis in stage.axes[rows:]), f"{inner}.1")
-    return levels, [levels.tile(stage.name, inner)], loops
+        loop = row_loops[-2 if choice.blocks else -1]
+        inlined = [it for it in behind if is_pointwise(it) and choice.recompute]
+        made = with_producers(first, stage, loop, behind, inlined, rows, choice.partials)
+        choices, last_steps = _memory_steps(draft, stage, behind, rows, choice)
+        most = math.prod(axis.extent for axis in row_axes)
+        least = _rows_of_a_block(last.extent)[0] if choice.blocks else 1
+        parallel = blocks.factors[0] * math.prod(axis.extent for axis in row_axes[:-1])
+        return made.extended(
+            params=choices,
+            constraints=draft.shared(parallel, most // least),
+            steps=[*(Vectorize(stage.name, loop) for loop in inner_loops[-1:]), *last_steps],
+        )
 
 
 def _choices(
@@ -240,22 +210,14 @@ def _rows_of_a_block(extent: int) -> tuple[int, ...]:
     return tuple(rows for rows in _ROWS_OF_A_BLOCK if extent % rows == 0)
 
 
-def _row_levels(stage: Stage, choice: _Fusion, rows: int) -> Levels:
+def _row_levels(stage: Stage, choice: _Fusion, rows: int) -> Split:
     """The last row axis: a parallel loop, and the rows that one iteration of it computes."""
     axis = stage.axes[rows - 1]
     domain = _rows_of_a_block(axis.extent) if choice.blocks else None
     if choice.host:
         domain = rows_of_a_pipeline(axis.extent)
-    return split_levels(f"{stage.name}.{axis.name}", axis.extent, domain)
+    return split_in_two(stage.name, axis, domain)
 
-
-__all__ = [
-    "kept_steps",
-    "pipeline_host",
-    "prefetch_choice",
-    "producer_steps",
-    "rows_of_a_pipeline",
-]
 
 # The last row of an iteration of the parallel loop is written on its own.
 _FEWEST_ROWS = 16
@@ -385,61 +347,51 @@ def _fused_in_block(
     inlined: list[Stage],
     label: str,
 ) -> SketchDraft:
-    threads, unroll = f"{stage.name}.threads", f"{stage.name}.unroll"
     fused = [other for other in behind if other not in inlined]
     longest = max(axis.extent for other in (stage, *behind) for axis in other.axes[rows:])
-    params: list[Param] = [Ordinal(threads, block_threads(longest, draft.target))]
-    last = stage.axes[rows - 1].name
-    row_loops = tuple(f"{axis.name}.0" for axis in stage.axes[:rows])
-    steps: list[Step] = [Inline(other.name) for other in reversed(inlined)]
+    threads = Ordinal(f"{stage.name}.threads", block_threads(longest, draft.target))
+    unroll = Ordinal(f"{stage.name}.unroll", UNROLL_LIMITS)
+    row_loops = loops(stage.axes[:rows])
+    # Blocks, and the rows of one; none where a block has one row.
     several = _rows_in_block(draft, stage, rows, fused, longest)
-    if several.params:
-        params += several.params
-        steps.append(several.tile(stage.name, last))
-    place = f"{last}.1" if several.params else ""
-    steps.append(Bind(stage.name, row_loops, "block"))
-    steps += _spread(draft, stage, rows, var(threads), params, place)
-    for producer in reversed(fused):
-        steps.append(FuseProducer(producer.name, stage.name, row_loops[-1], 1))
-        place = f"{producer.spatial_axes[rows - 1].name}.0" if several.params else ""
-        steps += _spread(draft, producer, rows, var(threads), params, place)
-    params.append(Ordinal(unroll, UNROLL_LIMITS))
-    steps.append(UnrollLimit(stage.name, var(unroll)))
-    constraints = list(several.constraints)
-    if several.params:
-        source = f"target {draft.target.name}: threads of a block"
-        together = several.factors[1] * var(threads)
-        constraints.append(AtMost(together, draft.target.max_threads_per_block, source))
-    return draft.extended(
+    made = draft.extended(
         settled=[stage.name, *(other.name for other in behind)],
         label=label,
-        params=params,
-        constraints=constraints,
-        steps=steps,
+        params=[threads],
+        steps=[Inline(other.name) for other in reversed(inlined)],
+    ).extended(splits=several, steps=[Bind(stage.name, row_loops, "block")])
+    count = var(threads.name)
+    made = _spread(made, stage, rows, count, f"{stage.axes[rows - 1].name}.1" if several else "")
+    for producer in reversed(fused):
+        place = f"{producer.spatial_axes[rows - 1].name}.0" if several else ""
+        fuse = FuseProducer(producer.name, stage.name, row_loops[-1], 1)
+        made = _spread(made.extended(steps=[fuse]), producer, rows, count, place)
+    source, most = f"target {draft.target.name}", draft.target.max_threads_per_block
+    return made.extended(
+        params=[unroll],
+        constraints=[
+            AtMost(it.factors[1] * count, most, f"{source}: threads of a block") for it in several
+        ],
+        steps=[UnrollLimit(stage.name, var(unroll.name))],
     )
 
 
 def _rows_in_block(
     draft: SketchDraft, stage: Stage, rows: int, fused: list[Stage], longest: int
-) -> Levels:
-    """Levels of the last row axis: blocks, and the rows of one; none where a block has one row."""
+) -> list[Split]:
+    """The last row axis in blocks and the rows of one; empty where a block has one row."""
     axis = stage.axes[rows - 1]
     row_bytes = sum(math.prod(other.output.shape[rows:]) * _bytes(other) for other in fused)
     most = (draft.target.shared_memory_bytes - _SPARE_SHARED_BYTES) // max(row_bytes, 1)
     choices = tuple(n for n in _ROWS_IN_BLOCK if axis.extent % n == 0 and n <= most)
     if longest > _SHORT_ROW or len(choices) < 2:
-        return Levels()
-    return split_levels(f"{stage.name}.{axis.name}", axis.extent, choices)
+        return []
+    return [split(stage.name, axis, None, choices)]
 
 
 def _spread(
-    draft: SketchDraft,
-    stage: Stage,
-    rows: int,
-    threads: IntExpr,
-    params: list[Param],
-    place: str,
-) -> list[Step]:
+    draft: SketchDraft, stage: Stage, rows: int, threads: IntExpr, place: str
+) -> SketchDraft:
     """Spread a stage's part of a row over the threads: in vectors, or as a reduction across them.
 
     ``place`` is the loop over the rows of a block, which have threads of their own; empty where
@@ -449,26 +401,24 @@ def _spread(
     apart = [Bind(name, (place,), "thread_y")] if place else []
     if not is_pointwise(stage):
         axis = stage.reduce_axes[-1]
-        return [
-            TileCeil(name, axis.name, cover_factors(axis.extent, threads)),
-            *apart,
-            Bind(name, (f"{axis.name}.1",), "thread"),
-        ]
+        return draft.extended(
+            splits=[cover(name, axis, threads)],
+            steps=[*apart, Bind(name, (f"{axis.name}.1",), "thread")],
+        )
     widths = vector_widths(axis.extent, stage.output.dtype, draft.target)
-    lanes: IntExpr = const(1)
-    if len(widths) > 1:
-        params.append(Ordinal(f"{name}.lanes", widths))
-        lanes = var(f"{name}.lanes")
-    outer = [f"{other.name}.0" for other in stage.axes]
+    lanes = Ordinal(f"{name}.lanes", widths) if len(widths) > 1 else const(1)
+    outer = [*loops(stage.axes)]
     if place and place not in outer:
         outer.insert(rows, place)
-    return [
-        TileCeil(name, axis.name, cover_factors(axis.extent, threads, lanes)),
-        Order(name, (*outer, f"{axis.name}.1", f"{axis.name}.2")),
-        *apart,
-        Bind(name, (f"{axis.name}.1",), "thread"),
-        Vectorize(name, f"{axis.name}.2"),
-    ]
+    return draft.extended(
+        splits=[cover(name, axis, threads, lanes)],
+        steps=[
+            Order(name, (*outer, f"{axis.name}.1", f"{axis.name}.2")),
+            *apart,
+            Bind(name, (f"{axis.name}.1",), "thread"),
+            Vectorize(name, f"{axis.name}.2"),
+        ],
+    )
 
 
 PARTIALS = {"narrow": 1, "": 4, "wide": 16}
@@ -484,7 +434,7 @@ _UNROLLED = (1, 4)
 _NARROWEST = 4
 
 
-def producer_steps(
+def with_producers(
     draft: SketchDraft,
     consumer: Stage,
     loop: str,
@@ -492,8 +442,8 @@ def producer_steps(
     inlined: Sequence[Stage],
     rows: int,
     partials: str,
-) -> tuple[list[Step], list[Levels]]:
-    """Steps and factors of everything that is computed inside ``loop`` of ``consumer``.
+) -> SketchDraft:
+    """The draft with everything that is computed inside ``loop`` of ``consumer``.
 
     Args:
         draft: The sketch so far.
@@ -506,48 +456,44 @@ def producer_steps(
     """
     lanes = {producer.name: partial_lanes(draft, producer, partials) for producer in producers}
     # What is inlined goes into the partial results, so these have to be there before.
-    steps: list[Step] = [
-        *(
-            SplitReduction(producer.name, producer.reduce_axes[-1].name, lanes[producer.name])
-            for producer in reversed(producers)
-            if lanes[producer.name] > 1
-        ),
-        *(Inline(producer.name) for producer in reversed(producers) if producer in inlined),
-    ]
-    levels: list[Levels] = []
+    made = draft.extended(
+        steps=[
+            *(
+                SplitReduction(producer.name, producer.reduce_axes[-1].name, lanes[producer.name])
+                for producer in reversed(producers)
+                if lanes[producer.name] > 1
+            ),
+            *(Inline(producer.name) for producer in reversed(producers) if producer in inlined),
+        ]
+    )
     for producer in reversed(producers):
         if producer in inlined:
             continue
         if lanes[producer.name] > 1:
-            found, made = _split(consumer, producer, loop, lanes[producer.name])
+            made = _with_partials(made, consumer, producer, loop, lanes[producer.name])
         elif is_pointwise(producer) and len(producer.spatial_axes) > rows:
-            found, made = kept_steps(draft, consumer, producer, loop)
+            made = with_kept(made, consumer, producer, loop)
         else:
-            found, made = Levels(), [FuseProducer(producer.name, consumer.name, loop, 1)]
-        levels.append(found)
-        steps.extend(made)
-    return steps, levels
+            made = made.extended(steps=[FuseProducer(producer.name, consumer.name, loop, 1)])
+    return made
 
 
-def kept_steps(
-    draft: SketchDraft, consumer: Stage, producer: Stage, loop: str
-) -> tuple[Levels, list[Step]]:
-    """A pointwise stage that is kept in a buffer, in vectors along its innermost axis."""
-    levels = row_vector_levels(draft, producer)
-    inner = producer.axes[-1].name
-    return levels, [
-        FuseProducer(producer.name, consumer.name, loop, 1),
-        levels.tile(producer.name, inner),
-        Vectorize(producer.name, f"{inner}.1"),
-    ]
+def with_kept(draft: SketchDraft, consumer: Stage, producer: Stage, loop: str) -> SketchDraft:
+    """The draft with a pointwise stage in a buffer, in vectors along its innermost axis."""
+    return draft.extended(
+        steps=[FuseProducer(producer.name, consumer.name, loop, 1)],
+    ).extended(
+        splits=[row_vectors(draft, producer)],
+        steps=[Vectorize(producer.name, f"{producer.axes[-1].name}.1")],
+    )
 
 
-def row_vector_levels(draft: SketchDraft, stage: Stage) -> Levels:
+def row_vectors(draft: SketchDraft, stage: Stage) -> Split:
     """The innermost axis of a pointwise stage: a loop over vectors of a searched width."""
     lanes = draft.target.lanes(stage.output.dtype)
     widths = (quarters * lanes // 4 for quarters in _WIDTHS)
     enough = tuple(width for width in widths if width >= min(lanes, _NARROWEST))
-    return vector_levels(draft, stage, enough)
+    return vectors_of(draft, stage, enough)
 
 
 def partial_lanes(draft: SketchDraft, producer: Stage, partials: str) -> int:
@@ -569,20 +515,22 @@ def partial_lanes(draft: SketchDraft, producer: Stage, partials: str) -> int:
     return even[0] if even else 1
 
 
-def _split(consumer: Stage, producer: Stage, loop: str, lanes: int) -> tuple[Levels, list[Step]]:
+def _with_partials(
+    draft: SketchDraft, consumer: Stage, producer: Stage, loop: str, lanes: int
+) -> SketchDraft:
     """A long reduction in vectors of partial results, some iterations of which are unrolled."""
     axis = producer.reduce_axes[-1]
     partial, lane = partial_name(producer.name), f"{lane_axis(axis.name)}.0"
-    rounds = -(-axis.extent // lanes)
-    domain = tuple(count for count in _UNROLLED if rounds % count == 0)
-    levels = split_levels(f"{producer.name}.{axis.name}", rounds, domain)
-    outer = [f"{other.name}.0" for other in producer.axes]
+    rounds = evolve(axis, extent=-(-axis.extent // lanes))
+    domain = tuple(count for count in _UNROLLED if rounds.extent % count == 0)
     inner = f"{axis.name}.1"
-    return levels, [
-        FuseProducer(producer.name, consumer.name, loop, 1),
-        FuseProducer(partial, consumer.name, loop, 1),
-        Tile(partial, axis.name, levels.factors),
-        Order(partial, (*outer, inner, lane)),
-        Unroll(partial, (inner,)),
-        Vectorize(partial, lane),
-    ]
+    return draft.extended(
+        steps=[FuseProducer(name, consumer.name, loop, 1) for name in (producer.name, partial)]
+    ).extended(
+        splits=[split_in_two(partial, rounds, domain, f"{producer.name}.{axis.name}")],
+        steps=[
+            Order(partial, (*loops(producer.axes), inner, lane)),
+            Unroll(partial, (inner,)),
+            Vectorize(partial, lane),
+        ],
+    )

@@ -15,24 +15,13 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import AffineForm, Binary, Cast, IntExpr, Load, ScalarExpr, const, var
+from autotune.ir.expressions import AffineForm, Binary, Cast, IntExpr, Load, ScalarExpr, const
 from autotune.ir.workloads import Axis, Stage, Workload
-from autotune.sketches import (
-    AtMost,
-    Constraint,
-    Factor,
-    Order,
-    Param,
-    ProductEquals,
-    Sketch,
-    Step,
-    Tensorize,
-    Tile,
-)
+from autotune.sketches import AtMost, Constraint, Order, Sketch, Tensorize
 from autotune.sketches.intrinsics import INTRINSICS, Intrinsic
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.rules.access import depends_on, dimension_of, is_affine, operand_forms
-from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.draft import SketchDraft, loops, split
 from autotune.spaces.rules.multi_level_tiling import (
     PACKINGS,
     Contraction,
@@ -228,23 +217,22 @@ def intrinsic_sketch(workload: Workload, stage: str, intrinsic: Intrinsic) -> Sk
     found = workload.stage(stage)
     axes = _matched(found.spatial_axes, intrinsic.spatial_axes, intrinsic, stage)
     axes |= _matched(found.reduce_axes, intrinsic.reduce_axes, intrinsic, stage)
-    params: list[Param] = []
-    constraints: list[Constraint] = []
-    steps: list[Step] = []
-    held: dict[str, IntExpr] = {}
-    for own in intrinsic.axes:
-        axis = axes[own.name]
-        names = [f"{stage}.{axis.name}.{level}" for level in range(3)]
-        params += [Factor(names[0], None), Factor(names[1], None), Factor(names[2], (own.extent,))]
-        constraints.append(ProductEquals(tuple(names), const(axis.extent)))
-        steps.append(Tile(stage, axis.name, tuple(map(var, names))))
-        held[own.name] = var(names[1])
-    constraints += _capacities(intrinsic, held)
-    order = [f"{axis.name}.0" for axis in found.axes]
-    order += [f"{axes[own.name].name}.1" for own in intrinsic.axes]
-    called = tuple(f"{axes[own.name].name}.2" for own in intrinsic.axes)
-    steps += [Order(stage, (*order, *called)), Tensorize(stage, called, intrinsic.name)]
-    return Sketch(intrinsic.name, workload, tuple(params), tuple(constraints), tuple(steps))
+    splits = [split(stage, axes[own.name], None, None, (own.extent,)) for own in intrinsic.axes]
+    held = {own.name: it.factors[1] for own, it in zip(intrinsic.axes, splits, strict=True)}
+    called = loops((axes[own.name] for own in intrinsic.axes), 2)
+    order = (*loops(found.axes), *loops((axes[own.name] for own in intrinsic.axes), 1), *called)
+    constraints = [it for own in splits for it in own.constraints]
+    return Sketch(
+        intrinsic.name,
+        workload,
+        tuple(param for it in splits for param in it.params),
+        (*constraints, *_capacities(intrinsic, held)),
+        (
+            *(it.step for it in splits),
+            Order(stage, order),
+            Tensorize(stage, called, intrinsic.name),
+        ),
+    )
 
 
 def _matched(
