@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import (
     AffineForm,
+    Binary,
     Cast,
     Constant,
     IndexValue,
     IntExpr,
+    Load,
     ScalarExpr,
     Select,
     const,
@@ -81,6 +83,21 @@ def operand_forms(stage: Stage, tensor: str) -> tuple[AffineForm, ...]:
             "tiling with packed operands needs one"
         )
     return places[0]
+
+
+def product_factors(stage: Stage, dtype: str) -> tuple[Load, ...]:
+    """The two loads of a product of elements that are or become ``dtype``; none of others."""
+    body = stage.body
+    if not isinstance(body, Binary) or body.op != "mul":
+        return ()
+    loads = []
+    for side in (body.left, body.right):
+        if isinstance(side, Cast) and side.dtype == dtype:
+            side = side.operand
+        if not isinstance(side, Load):
+            return ()
+        loads.append(side)
+    return tuple(loads)
 
 
 def depends_on(forms: tuple[AffineForm, ...], axis: str) -> bool:

@@ -18,7 +18,6 @@ from autotune.ir.workloads import Stage
 from autotune.sketches import (
     Bind,
     ChunkReduction,
-    Im2col,
     Order,
     Vectorize,
     added_axis,
@@ -33,23 +32,19 @@ from autotune.spaces.rules.gpu_levels import (
     tiled_kernel,
     vector_widths,
 )
-from autotune.spaces.rules.gpu_tensor_tiling import as_matrices, tensor_kernel
+from autotune.spaces.rules.gpu_tensor_tiling import (
+    TENSOR_LABEL,
+    TENSOR_LABELS,
+    as_matrices,
+    tensor_kernel,
+)
 from autotune.targets import Target
 
-__all__ = [
-    "SPLIT_BULK_LABEL",
-    "SPLIT_LABELS",
-    "SPLIT_WARPGROUP_LABEL",
-    "chunk_counts",
-    "split_drafts",
-]
+__all__ = ["SPLIT_LABELS", "chunk_counts", "split_drafts"]
 
 _LABELS = ("split-reduction", "split-reduction-wide")
-_TENSOR_LABEL = "split-tensor-cores"
-SPLIT_WARPGROUP_LABEL = "split-tensor-cores-warpgroup"
-SPLIT_BULK_LABEL = "split-tensor-cores-bulk"
-_TENSOR_LABELS = (SPLIT_WARPGROUP_LABEL, SPLIT_BULK_LABEL, _TENSOR_LABEL)
-SPLIT_LABELS = (*_LABELS, *_TENSOR_LABELS)
+_PREFIX = "split-"
+SPLIT_LABELS = (*_LABELS, *(_PREFIX + label for label in TENSOR_LABELS))
 
 # Numbers of parts that are tried; of the two in a space, the larger is four times the other.
 _COUNTS = (64, 32, 16, 8, 4)
@@ -74,10 +69,12 @@ def split_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
     found = {}
     for label, chunk in zip(_LABELS, _chunks(draft, stage), strict=False):
         found[label] = _split(draft, stage, chunk, label)
-    for label in _TENSOR_LABELS:
-        made = _split_products(draft, stage, label) or _split_matrices(draft, stage, label)
+    for label in TENSOR_LABELS:
+        made = _split_products(draft, stage, label)
+        if made is None and (matrices := as_matrices(draft, stage)) is not None:
+            made = _split_products(matrices, matrices.workload.stage(stage.name), label)
         if made is not None:
-            found[label] = made
+            found[_PREFIX + label] = made
     return {label: evolve(made, workload=draft.workload) for label, made in found.items()}
 
 
@@ -131,10 +128,9 @@ def _split_products(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft
     chunks = _chunks(draft, stage)
     if not chunks:
         return None
-    of_warpgroups, bulk = label != _TENSOR_LABEL, label == SPLIT_BULK_LABEL
-    whole = _in_parts(draft, _middle(chunks) if of_warpgroups else chunks[0])
+    whole = _in_parts(draft, chunks[0] if label == TENSOR_LABEL else _middle(chunks))
     partial = whole.workload.stage(partial_name(stage.name))
-    first = tensor_kernel(whole, partial, label, of_warpgroups=of_warpgroups, bulk=bulk)
+    first = tensor_kernel(whole, partial, label, _PREFIX)
     return None if first is None else _combined(first, stage)
 
 
@@ -146,16 +142,6 @@ def _middle(chunks: Sequence[ChunkReduction]) -> ChunkReduction:
     long as the best power of two.
     """
     return evolve(chunks[0], chunks=math.isqrt(chunks[0].chunks * chunks[-1].chunks))
-
-
-def _split_matrices(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft | None:
-    """As :func:`_split_products`, of what is a product of matrices after step ``im2col``."""
-    step = Im2col(stage.name)
-    matrices = as_matrices(draft, step)
-    if matrices is None:
-        return None
-    first = evolve(matrices, steps=(step, *draft.steps))
-    return _split_products(first, matrices.workload.stage(stage.name), label)
 
 
 def _combined(parts: SketchDraft, whole: Stage) -> SketchDraft:

@@ -29,8 +29,6 @@ from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import (
     AffineForm,
-    Binary,
-    Cast,
     Constant,
     IntExpr,
     Load,
@@ -72,7 +70,7 @@ from autotune.sketches.copy_engine import (
     VECTOR_BYTES,
 )
 from autotune.sketches.intrinsics import Digit, Intrinsic, find_intrinsic, result_levels
-from autotune.spaces.rules.access import is_selected, operand_forms, round_up
+from autotune.spaces.rules.access import is_selected, operand_forms, product_factors, round_up
 from autotune.spaces.rules.draft import SketchDraft, Split, loops
 from autotune.spaces.rules.gpu_levels import (
     MAX_SCATTERED,
@@ -137,58 +135,51 @@ def tensor_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
     of the instruction are padded, where the backend can and they become at most twice as long.
     """
     found = _kernels(draft, stage)
-    step = Im2col(stage.name)
-    matrices = None if found else as_matrices(draft, step)
+    matrices = None if found else as_matrices(draft, stage)
     if matrices is None:
         return found
-    return {
-        label: evolve(made, workload=draft.workload, steps=(step, *made.steps))
-        for label, made in _kernels(matrices, matrices.workload.stage(stage.name)).items()
-    }
+    made = _kernels(matrices, matrices.workload.stage(stage.name))
+    return {label: evolve(it, workload=draft.workload) for label, it in made.items()}
 
 
 def _kernels(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
-    made = {
-        label: tensor_kernel(
-            draft,
-            stage,
-            label,
-            of_warpgroups=label != TENSOR_LABEL,
-            bulk=label == BULK_LABEL,
-        )
-        for label in TENSOR_LABELS
-    }
+    made = {label: tensor_kernel(draft, stage, label) for label in TENSOR_LABELS}
     return {label: found for label, found in made.items() if found is not None}
 
 
 def tensor_kernel(
-    draft: SketchDraft, stage: Stage, label: str, *, of_warpgroups: bool, bulk: bool = False
+    draft: SketchDraft, stage: Stage, label: str, prefix: str = ""
 ) -> SketchDraft | None:
     """The draft with a stage as a product on tensor cores; None where no instruction computes it.
 
-    Of a stage that is a part of a reduction, an axis of a batch may count the parts. Instructions
-    are those of warpgroups, or else those of warps; ``bulk``: what they multiply is fetched by the
-    copy engine.
+    Args:
+        draft: What is decided so far.
+        stage: The product. Of a part of a reduction, an axis of a batch may count the parts.
+        label: One of :data:`TENSOR_LABELS`. Instructions are those of warps or of warpgroups; what
+            the latter multiply may be fetched by the copy engine.
+        prefix: Of the label that the sketch gets.
     """
-    layout = "core_matrices" if of_warpgroups else "shared_layout"
+    of_warps = label == TENSOR_LABEL
+    layout = "shared_layout" if of_warps else "core_matrices"
     if not draft.can("warp_tensorize", "fetch", layout):
         return None
-    for name in _OF_WARPGROUPS if of_warpgroups else _INSTRUCTIONS:
+    for name in _INSTRUCTIONS if of_warps else _OF_WARPGROUPS:
         call = find_intrinsic(name)
         found = match_product(draft, stage, call) if call.supported_by(draft.target) else None
-        if found is not None and bulk:
+        if found is not None and label == BULK_LABEL:
             found = bulk_product(draft, found)
         if found is not None and (not call.rounds_when_fetched or _are_moved(draft, found)):
-            return _sketch(draft, found, label)
+            return _sketch(draft, found, prefix + label)
     return None
 
 
-def as_matrices(draft: SketchDraft, step: Im2col) -> SketchDraft | None:
+def as_matrices(draft: SketchDraft, stage: Stage) -> SketchDraft | None:
     """The draft with a stage as a product of matrices, where it is one and can be replayed."""
     if not draft.can("im2col", "inline"):
         return None
+    step = Im2col(stage.name)
     try:
-        return evolve(draft, workload=im2col(draft.workload, step))
+        return evolve(draft, workload=im2col(draft.workload, step), steps=(step, *draft.steps))
     except InvalidValueError:
         return None
 
@@ -592,7 +583,7 @@ def match_product(draft: SketchDraft, stage: Stage, call: Intrinsic) -> MatrixPr
     plain = stage.combiner == "add" and stage.output.dtype == call.result.dtype
     if not plain or len(stage.spatial_axes) < 2 or len(stage.reduce_axes) != 1:
         return None
-    loads, result = _factors(stage, call), result_axes(stage)
+    loads, result = product_factors(stage, call.result.dtype), result_axes(stage)
     if result is None:
         return None
     rows, columns = result
@@ -605,9 +596,9 @@ def match_product(draft: SketchDraft, stage: Stage, call: Intrinsic) -> MatrixPr
         return None
     batch = {axis.name for axis in _batch(stage, {rows.name, columns.name})}
     for first, second in (loads, loads[::-1]) if loads else ():
-        left = _factor(draft, stage, call, first, rows.name, batch)
-        right = _factor(draft, stage, call, second, columns.name, batch)
-        if left is not None and right is not None and first != second:
+        left = _factor(draft, stage, call, first.tensor, rows.name, batch)
+        right = _factor(draft, stage, call, second.tensor, columns.name, batch)
+        if left is not None and right is not None and first.tensor != second.tensor:
             return MatrixProduct(stage, call, left, right, extents)
     return None
 
@@ -636,23 +627,6 @@ def _extents(draft: SketchDraft, stage: Stage, axis: Axis, of_call: int) -> tupl
         return ()
     useful = padded_extents(axis.extent, tuple(of_call * count for count in _USEFUL_CALLS), 0)
     return tuple(sorted({whole, *(extent for extent in useful if extent % of_call == 0)}))
-
-
-def _factors(stage: Stage, call: Intrinsic) -> tuple[str, ...]:
-    """Tensors whose elements the stage multiplies after converting them to the result's type."""
-    body = stage.body
-    if not isinstance(body, Binary) or body.op != "mul":
-        return ()
-    found = []
-    widened = call.left.dtype != call.result.dtype
-    for side in (body.left, body.right):
-        if widened and not (isinstance(side, Cast) and side.dtype == call.result.dtype):
-            return ()
-        load = side.operand if isinstance(side, Cast) and widened else side
-        if not isinstance(load, Load):
-            return ()
-        found.append(load.tensor)
-    return tuple(found)
 
 
 def _factor(

@@ -15,12 +15,18 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import AffineForm, Binary, Cast, IntExpr, Load, ScalarExpr, const
+from autotune.ir.expressions import AffineForm, IntExpr, const
 from autotune.ir.workloads import Axis, Stage, Workload
 from autotune.sketches import AtMost, Constraint, Order, Sketch, Tensorize
 from autotune.sketches.intrinsics import INTRINSICS, Intrinsic
 from autotune.sketches.limits import ScheduleLimits
-from autotune.spaces.rules.access import depends_on, dimension_of, is_affine, operand_forms
+from autotune.spaces.rules.access import (
+    depends_on,
+    dimension_of,
+    is_affine,
+    operand_forms,
+    product_factors,
+)
 from autotune.spaces.rules.draft import SketchDraft, loops, split
 from autotune.spaces.rules.multi_level_tiling import (
     PACKINGS,
@@ -112,7 +118,7 @@ def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Co
     if not 1 <= len(intrinsic.spatial_axes) <= min(2, len(stage.spatial_axes)):
         return None
     vector, reduced = stage.spatial_axes[-1].name, stage.reduce_axes[-1].name
-    factors = _factors(stage.body, intrinsic.result.dtype)
+    factors = product_factors(stage, intrinsic.result.dtype)
     for left, right in (factors, factors[::-1]) if factors else ():
         if left.tensor == right.tensor:
             continue
@@ -141,20 +147,6 @@ def _moves_rows(
     axis = stage.spatial_axes[-2].name
     steps = [form.coefficients[axis] for form in data if axis in form.coefficients]
     return len(steps) == 1 and steps[0] > 0 and not depends_on(weights, axis)
-
-
-def _factors(body: ScalarExpr, dtype: str) -> tuple[Load, ...]:
-    """The two loads of a product of elements that are converted to ``dtype``; else none."""
-    if not isinstance(body, Binary) or body.op != "mul":
-        return ()
-    loads = []
-    for side in (body.left, body.right):
-        if isinstance(side, Cast) and side.dtype == dtype:
-            side = side.operand
-        if not isinstance(side, Load):
-            return ()
-        loads.append(side)
-    return tuple(loads)
 
 
 def _sketches(draft: SketchDraft, stage: Stage, contraction: Contraction) -> list[SketchDraft]:
