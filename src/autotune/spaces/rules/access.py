@@ -128,23 +128,6 @@ def index_of_value(value: ScalarExpr) -> IntExpr | None:
     return value.index if isinstance(value, IndexValue) else None
 
 
-def reads_at_own_point(consumer: Stage, tensor: str) -> bool:
-    """Return whether ``consumer`` reads ``tensor`` exactly at the point it writes."""
-    names = [axis.name for axis in consumer.spatial_axes]
-    if any(gather.tensor == tensor for gather in consumer.gathers):
-        return False
-    for load in consumer.loads:
-        if load.tensor != tensor:
-            continue
-        forms = consumer.forms(load)
-        if len(forms) != len(names):
-            return False
-        for form, name in zip(forms, names, strict=True):
-            if form.coefficients != {name: 1} or form.constant != 0:
-                return False
-    return True
-
-
 def is_gathered(workload: Workload, tensor: str) -> bool:
     """Return whether a stage reads ``tensor`` at indices that are computed.
 
@@ -275,6 +258,12 @@ def rows_in_step(user: Stage, producer: Stage) -> int:
                 rows = position
                 break
     return rows
+
+
+def reads_at_own_point(user: Stage, producer: Stage) -> bool:
+    """Return whether ``user`` reads ``producer`` exactly at the point it writes."""
+    rows = rows_in_step(user, producer)
+    return rows == len(user.spatial_axes) == len(producer.spatial_axes)
 
 
 def is_without_reuse(stage: Stage) -> bool:
