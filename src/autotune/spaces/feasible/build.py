@@ -562,7 +562,10 @@ def join_groups(
                 (list(groups[plan.group].columns), groups[plan.group].rows, signatures[plan.group])
                 for plan in plans
             ],
-            [_native_plan(plan) for plan in plans],
+            [
+                (None if plan.tape is None else plan.tape.program, plan.state, plan.checks)
+                for plan in plans
+            ],
             limit,
         )
     except (OverflowError, TypeError, ValueError) as error:
@@ -621,42 +624,9 @@ def _plans(
     return plan_layers(relations, order, widths, splitter.groups_of, Ranges(ranges))
 
 
-def _native_plan(
-    plan: LayerPlan,
-) -> tuple[_native.TapeProgram | None, int, list[tuple[list[int], list[int]]]]:
-    checks = [
-        (
-            [check.lower, check.upper, check.least, check.most, check.first, check.last],
-            list(check.values),
-        )
-        for check in plan.checks
-    ]
-    return (None if plan.tape is None else plan.tape.program, plan.state, checks)
-
-
 # Expressions over the inputs of a layer that bound a term; None: unknown.
 Bounds = tuple[IntExpr | None, IntExpr | None]
 GroupsOf = Callable[[IntExpr], int]
-
-
-@frozen
-class Check:
-    """The check of one constraint after a layer.
-
-    Attributes:
-        lower, upper: Outputs of the layer's tape that bound the expression, -1 where unknown.
-        least, most: What it may be, inclusive.
-        values: If any, the only ones it may be.
-        first, last: The part of the next state that the constraint needs.
-    """
-
-    lower: int
-    upper: int
-    least: int
-    most: int
-    values: tuple[int, ...]
-    first: int
-    last: int
 
 
 @frozen
@@ -668,13 +638,16 @@ class LayerPlan:
         tape: From state and signature to the next state and what the checks need; None for a
             group that no constraint sees.
         state: Length of the next state.
-        checks: What decides whether to continue.
+        checks: What decides whether to continue, for each constraint: the outputs of the tape that
+            bound its expression (-1: unknown), the least and the most that it may be, the first
+            and the last part of the next state that it needs; and the only values it may have, if
+            any.
     """
 
     group: int
     tape: Tape | None
     state: int
-    checks: tuple[Check, ...]
+    checks: list[tuple[list[int], list[int]]]
 
 
 def joining_order(relations: Sequence[Relation], signatures: Sequence[int]) -> list[int]:
@@ -717,7 +690,7 @@ def plan_layers(
     for group in order:
         size = sum(map(len, state))
         if widths[group] == 0:
-            plans.append(LayerPlan(group, None, size, ()))
+            plans.append(LayerPlan(group, None, size, []))
             known |= 1 << group
             continue
         layer = _Layer(group, known, state, widths[group], groups_of, ranges)
@@ -792,10 +765,10 @@ class _Layer:
             high = low if lower == upper else output(upper)
             least = -(2**63) if relation.least is None else relation.least
             most = 2**63 - 1 if relation.most is None else relation.most
-            checks.append(Check(low, high, least, most, relation.values, first, last))
+            checks.append(([low, high, least, most, first, last], list(relation.values)))
         named = {str(index): value for index, value in enumerate(outputs)}
         tape = build_tape(tuple(self._inputs), named)
-        return LayerPlan(self._group, tape, state, tuple(checks))
+        return LayerPlan(self._group, tape, state, checks)
 
     def _open_parts(self, term: IntExpr) -> list[IntExpr]:
         """What to carry on of a term when the groups of this layer are decided."""
