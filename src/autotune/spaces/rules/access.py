@@ -154,6 +154,13 @@ def producer_stage(workload: Workload, tensor: str) -> Stage | None:
     return None
 
 
+def own_producer(workload: Workload, tensor: str) -> Stage | None:
+    """The pointwise stage that computes a tensor for one reader alone; None where none does."""
+    producer = producer_stage(workload, tensor)
+    alone = tensor not in workload.outputs and len(workload.consumers(tensor)) == 1
+    return producer if producer is not None and is_pointwise(producer) and alone else None
+
+
 def is_selected(workload: Workload, tensor: str) -> bool:
     """Tell if a tensor is computed with a condition, such as padding: a copy evaluates it."""
     producer = producer_stage(workload, tensor)

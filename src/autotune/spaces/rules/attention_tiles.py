@@ -63,6 +63,7 @@ from autotune.spaces.rules.access import (
     is_pointwise,
     largest_divisor,
     operand_forms,
+    own_producer,
     producer_stage,
     rows_behind,
     rows_in_step,
@@ -440,11 +441,7 @@ class _Tiling:
 
     def _is_inlined(self, operand: str) -> bool:
         """Return whether what is packed is computed point by point where it is packed."""
-        workload = self.draft.workload
-        producer = producer_stage(workload, operand)
-        if producer is None or not is_pointwise(producer) or operand in workload.outputs:
-            return False
-        return len(workload.consumers(operand)) == 1
+        return own_producer(self.draft.workload, operand) is not None
 
     def _loop_kinds(self) -> list[Step]:
         """Kinds of the innermost loops of both products."""
@@ -489,7 +486,7 @@ class _Tiling:
 
     def _limits(self, split_rows: Split) -> Iterator[Constraint]:
         """Limits of backend and machine: register tiles, the tile of scores, and shares."""
-        found, target, limits = self.found, self.draft.target, self.draft.limits
+        found, target = self.found, self.draft.target
         outer, walked, rows = split_rows.factors
         tiles = []
         for stage in (found.stage, found.scores):
@@ -497,10 +494,7 @@ class _Tiling:
             vectors = var(f"{stage.name}.{stage.spatial_axes[-1].name}.1")
             unrolled = rows * vectors * var(f"{stage.name}.{stage.reduce_axes[-1].name}.1")
             tile_bytes = rows * vectors * (width * stage.output.element.bytes)
-            yield AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body")
-            yield AtMost(
-                tile_bytes, limits.stack_bytes, f"{limits.source}: accumulate tile on the stack"
-            )
+            yield from self.draft.bounded(unrolled, tile_bytes)
             tiles.append(rows * vectors + vectors + 1)
         if target.vector_registers:
             for live in tiles:

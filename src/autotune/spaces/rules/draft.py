@@ -11,6 +11,7 @@ from autotune.ir.workloads import Axis, Stage, Workload
 from autotune.sketches import (
     Accumulate,
     AtLeast,
+    AtMost,
     Constraint,
     Factor,
     FuseConsumer,
@@ -187,6 +188,15 @@ class SketchDraft:
         cores = self.target.cores
         enough = AtLeast(parallel, cores, "every core gets work", hard=False)
         return [enough] if most >= cores else []
+
+    def bounded(self, unrolled: IntExpr, tile_bytes: IntExpr | None = None) -> list[Constraint]:
+        """The backend's limits of statements unrolled together, and of a tile on the stack."""
+        limits = self.limits
+        body = AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body")
+        if tile_bytes is None:
+            return [body]
+        source = f"{limits.source}: accumulate tile on the stack"
+        return [body, AtMost(tile_bytes, limits.stack_bytes, source)]
 
     def can(self, *names: str) -> bool:
         """Return whether the backend has all of these steps."""

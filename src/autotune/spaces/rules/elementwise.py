@@ -24,6 +24,7 @@ from autotune.spaces.rules.access import (
     is_plain,
     is_pointwise,
     largest_divisor,
+    own_producer,
     producer_stage,
 )
 from autotune.spaces.rules.draft import SketchDraft, loops, split
@@ -203,8 +204,7 @@ def _copy(draft: SketchDraft, stage: Stage, load: Load, lanes: int) -> Pack | Fu
     producer = producer_stage(draft.workload, load.tensor)
     if producer is None:
         return Pack(stage.name, load.tensor, at, None, None, lanes) if draft.can("pack") else None
-    users = draft.workload.consumers(producer.name)
-    if not is_pointwise(producer) or len(users) > 1 or producer.name in draft.workload.outputs:
+    if own_producer(draft.workload, load.tensor) is None:
         return None
     if not draft.can("fuse_producer"):
         return None

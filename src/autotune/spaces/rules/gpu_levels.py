@@ -56,9 +56,9 @@ from autotune.spaces.rules.access import (
     is_affine,
     is_expensive,
     is_gathered,
-    is_pointwise,
     is_selected,
     operand_forms,
+    own_producer,
     producer_stage,
 )
 from autotune.spaces.rules.draft import SketchDraft, Split, loops, split
@@ -652,14 +652,11 @@ def _operands(
 
 def inlined_operand(draft: SketchDraft, stage: Stage, tensor: str, *, copied: bool) -> bool:
     """Return whether an operand is computed where it is read, or on the way into its copy."""
-    workload = draft.workload
-    producer = producer_stage(workload, tensor)
+    producer = own_producer(draft.workload, tensor)
     return (
         producer is not None
-        and is_pointwise(producer)
-        and tensor not in workload.outputs
-        and workload.consumers(tensor) == (stage,)
-        and not is_gathered(workload, tensor)
+        and draft.workload.consumers(tensor) == (stage,)
+        and not is_gathered(draft.workload, tensor)
         and (copied or not is_expensive(producer))
         and draft.can("inline")
     )

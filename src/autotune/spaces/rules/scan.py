@@ -10,7 +10,6 @@ from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
-    AtMost,
     Bind,
     ChunkScan,
     Constraint,
@@ -109,7 +108,7 @@ def _in_chunks(
 ) -> SketchDraft:
     """Parts of rows as rows of their own, and their results in vectors when all are known."""
     parts, chunk = scanned_parts_name(stage.name), Axis(chunk_axis(axis.name), chunks)
-    part, rows, limits = evolve(axis, extent=axis.extent // chunks), loops(others), draft.limits
+    part, rows = evolve(axis, extent=axis.extent // chunks), loops(others)
     counts = tuple(count for count in _ROWS if chunks % count == 0)
     neighbours = tuple(count for count in _NEIGHBOURS if part.extent % count == 0)
     shares = split(parts, chunk, None, counts, name=f"{stage.name}.chunks")
@@ -126,12 +125,11 @@ def _in_chunks(
             Unroll(parts, inside[1:]),
         ],
     )
-    unrolled = shares.factors[1] * turns.factors[1]
     return first.extended(
         settled=[stage.name],
         splits=[evolve(vectors, factors=(const(chunks), *vectors.factors))],
         constraints=[
-            AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body"),
+            *draft.bounded(shares.factors[1] * turns.factors[1]),
             *draft.shared(shares.factors[0] * count, chunks * count),
         ],
         steps=[

@@ -18,7 +18,6 @@ from autotune.ir.expressions import Load, ScalarExpr, substitute, transform
 from autotune.ir.workloads import Axis, Stage, Workload
 from autotune.sketches import (
     Accumulate,
-    AtMost,
     ChunkReduction,
     FuseProducer,
     Inline,
@@ -38,7 +37,7 @@ from autotune.spaces.rules.access import (
     is_pointwise,
     is_without_reuse,
     largest_divisor,
-    producer_stage,
+    own_producer,
 )
 from autotune.spaces.rules.draft import SketchDraft, loops, split
 from autotune.spaces.rules.elementwise import root_copy_steps
@@ -135,11 +134,8 @@ def _source(draft: SketchDraft, stage: Stage) -> _Source:
     """The reduction as it reads when what it alone reads point-wise is computed inside it."""
     workload, inlined, body = draft.workload, [], stage.body
     for name in stage.reads if draft.can("inline") else ():
-        producer = producer_stage(workload, name)
-        alone = [user.name for user in workload.consumers(name)] == [stage.name]
-        if producer is None or not is_pointwise(producer) or not alone:
-            continue
-        if name in workload.outputs or any(gather.tensor == name for gather in stage.gathers):
+        producer = own_producer(workload, name)
+        if producer is None or any(gather.tensor == name for gather in stage.gathers):
             continue
         if not stage.spatial_axes and not _reads_plainly(producer):
             # No other rule takes a single number, and this one divides what has plain indices:
@@ -365,15 +361,11 @@ def _across_results(draft: SketchDraft, source: _Source) -> Iterator[SketchDraft
         )
         spatial, inside = loops(partial.spatial_axes), vectors.factors[1]
         at, round_, vector = (f"{inner.name}.{level}" for level in range(3))
-        limits, tile = draft.limits, inside * width * stage.output.element.bytes
         yield draft.extended(steps=[chunk, *source.inlining]).extended(
             settled={stage.name, *source.inlined},
             label=f"split-columns-{label}",
             splits=[vectors],
-            constraints=[
-                AtMost(inside, limits.unrolled_statements, f"{limits.source}: unrolled body"),
-                AtMost(tile, limits.stack_bytes, f"{limits.source}: accumulate tile on the stack"),
-            ],
+            constraints=draft.bounded(inside, inside * width * stage.output.element.bytes),
             steps=[
                 Order(partial.name, (*spatial, *loops(partial.reduce_axes), round_, vector)),
                 Parallel(partial.name, spatial),

@@ -184,7 +184,6 @@ def _tile_constraints(
 
     ``row_reuse`` is None where calls have registers of their own.
     """
-    limits = draft.limits
     vector = stage.spatial_axes[-1].name
     rows: IntExpr = const(1)
     elements: IntExpr = const(1)
@@ -201,10 +200,7 @@ def _tile_constraints(
             unrolled = unrolled * factors[axis.name][1]
     elements = elements * rows * vectors * factors[vector][3]
     tile_bytes = elements * stage.output.element.bytes
-    result: list[Constraint] = [
-        AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body"),
-        AtMost(tile_bytes, limits.stack_bytes, f"{limits.source}: accumulate tile on the stack"),
-    ]
+    result = draft.bounded(unrolled, tile_bytes)
     registers = draft.target.vector_registers
     if registers and row_reuse is not None:
         live = rows * vectors + (vectors + 1 if row_reuse else 2)
