@@ -10,12 +10,12 @@ be written while the next row is computed, which may be asked for early.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from attrs import evolve, frozen
 
 from autotune.ir.expressions import IntExpr, const, var
-from autotune.ir.workloads import Stage
+from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
     AtMost,
     Bind,
@@ -49,10 +49,12 @@ from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import cover, split_in_two, stream_choice, vectors_of
 
 _ROWS_OF_A_BLOCK = (2, 4, 8, 16, 32)
+# The last row of an iteration of the parallel loop is written on its own.
+_FEWEST_ROWS = 16
 
 
 @frozen
-class _Fusion:
+class _Choice:
     """Choice of structure.
 
     Attributes:
@@ -93,28 +95,83 @@ class RowFusionRule(SketchRule):
         found = rows_behind(draft, stage) or numbers_behind(draft, stage)
         if found is None or not draft.can("fuse_producer"):
             return None
-        behind, rows = found
-        choices = _choices(draft, stage, behind, rows)
-        pipelined = _pipelined(draft, stage, behind, rows, choices)
+        fusion = _Fusion(draft, stage, *found)
+        choices = fusion.choices()
+        pipelined = fusion.pipelined(choices)
         if pipelined:
             # No more than a dozen structures; reductions of few lanes gain least in memory.
             choices = [it for it in choices if not (it.blocks and it.partials == "narrow")]
         choices += pipelined
         if draft.workload.consumers(stage.name):
             choices = choices[:1]
-        return [self._fused(draft, stage, behind, rows, choice) for choice in choices]
+        return [fusion.made(choice) for choice in choices]
 
-    def _fused(
-        self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
-    ) -> SketchDraft:
-        row_axes, inner = stage.axes[:rows], stage.axes[rows:]
-        last, blocks = row_axes[-1], _row_levels(stage, choice, rows)
-        row_loops = (*loops(row_axes), f"{last.name}.1")
+
+@frozen
+class _Fusion:
+    """A stage with all that is computed for it row by row.
+
+    Attributes:
+        draft: The sketch so far.
+        stage: What writes the rows.
+        behind: What is computed for it, in the order in which it is.
+        rows: Number of row axes.
+    """
+
+    draft: SketchDraft
+    stage: Stage
+    behind: list[Stage]
+    rows: int
+
+    @property
+    def row(self) -> Axis:
+        """The last row axis."""
+        return self.stage.axes[self.rows - 1]
+
+    def choices(self) -> list[_Choice]:
+        """Every structure that differs from the others for these stages."""
+        reductions = [producer for producer in self.behind if not is_pointwise(producer)]
+        several_rows = bool(_rows_of_a_block(self.row.extent))
+        found: dict[tuple[int, ...], str] = {}
+        for partials in sorted(PARTIALS, key=bool):  # The plain one names what is the same.
+            lanes = tuple(partial_lanes(self.draft, it, partials) for it in reductions)
+            found.setdefault(lanes, partials)
+        return [
+            _Choice(blocks, recompute, partials)
+            for blocks in ((False, True) if several_rows else (False,))
+            for recompute in ((False, True) if len(reductions) < len(self.behind) else (False,))
+            for partials in found.values()
+        ]
+
+    def pipelined(self, choices: Sequence[_Choice]) -> list[_Choice]:
+        """Structures in which a row is written while the next one is computed.
+
+        For results that may be written past the caches, with reductions in whole vectors.
+        """
+        _, streams = stream_choice(self.draft, self.stage)
+        long_enough = _rows_of_a_pipeline(self.row.extent)
+        if not (streams and long_enough and self.draft.can("software_pipeline")):
+            return []
+        fitting = (
+            it for it in choices if not (it.blocks or it.recompute or it.partials == "narrow")
+        )
+        hosts = ((it, self._host(it)) for it in fitting)
+        return [evolve(it, host=host) for it, host in hosts if host is not None]
+
+    def made(self, choice: _Choice) -> SketchDraft:
+        """The draft with all of these stages in one loop over rows."""
+        stage, row_axes, inner = (
+            self.stage,
+            self.stage.axes[: self.rows],
+            self.stage.axes[self.rows :],
+        )
+        blocks = self._row_split(choice)
+        row_loops = (*loops(row_axes), f"{self.row.name}.1")
         # A row of a single result has no loops of its own.
-        own = [row_vectors(draft, stage)] if inner else []
+        own = [row_vectors(self.draft, stage)] if inner else []
         inner_loops = (*loops(inner), f"{inner[-1].name}.1") if inner else ()
-        first = draft.extended(
-            settled=[stage.name, *(producer.name for producer in behind)],
+        first = self.draft.extended(
+            settled=[stage.name, *(producer.name for producer in self.behind)],
             label=choice.label,
             splits=[blocks, *own],
             steps=[
@@ -123,75 +180,78 @@ class RowFusionRule(SketchRule):
             ],
         )
         loop = row_loops[-2 if choice.blocks else -1]
-        inlined = [it for it in behind if is_pointwise(it) and choice.recompute]
-        made = with_producers(first, stage, loop, behind, inlined, rows, choice.partials)
-        choices, last_steps = _memory_steps(draft, stage, behind, rows, choice)
+        inlined = [it for it in self.behind if is_pointwise(it) and choice.recompute]
+        made = with_producers(first, stage, loop, self.behind, inlined, self.rows, choice.partials)
+        choices, last_steps = self._memory_steps(choice)
         most = math.prod(axis.extent for axis in row_axes)
-        least = _rows_of_a_block(last.extent)[0] if choice.blocks else 1
+        least = _rows_of_a_block(self.row.extent)[0] if choice.blocks else 1
         parallel = blocks.factors[0] * math.prod(axis.extent for axis in row_axes[:-1])
         return made.extended(
             params=choices,
-            constraints=draft.shared(parallel, most // least),
+            constraints=self.draft.shared(parallel, most // least),
             steps=[*(Vectorize(stage.name, loop) for loop in inner_loops[-1:]), *last_steps],
         )
 
+    def _row_split(self, choice: _Choice) -> Split:
+        """The last row axis: a parallel loop, and rows that one iteration of it computes."""
+        domain = _rows_of_a_block(self.row.extent) if choice.blocks else None
+        if choice.host:
+            domain = _rows_of_a_pipeline(self.row.extent)
+        return split_in_two(self.stage.name, self.row, domain)
 
-def _choices(
-    draft: SketchDraft, stage: Stage, behind: Sequence[Stage], rows: int
-) -> list[_Fusion]:
-    """Every structure that differs from the others for these stages."""
-    reductions = [producer for producer in behind if not is_pointwise(producer)]
-    several_rows = bool(_rows_of_a_block(stage.axes[rows - 1].extent))
-    found: dict[tuple[int, ...], str] = {}
-    for partials in sorted(PARTIALS, key=bool):  # The plain one names what is the same.
-        lanes = tuple(partial_lanes(draft, reduction, partials) for reduction in reductions)
-        found.setdefault(lanes, partials)
-    return [
-        _Fusion(blocks, recompute, partials)
-        for blocks in ((False, True) if several_rows else (False,))
-        for recompute in ((False, True) if len(reductions) < len(behind) else (False,))
-        for partials in found.values()
-    ]
+    def _lanes(self, producer: Stage, choice: _Choice) -> int:
+        """Partial results of a stage."""
+        return partial_lanes(self.draft, producer, choice.partials)
 
+    def _host(self, choice: _Choice) -> str | None:
+        """The stage along a row in whose loops the row before can be written: the first one.
 
-def _pipelined(
-    draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choices: Sequence[_Fusion]
-) -> list[_Fusion]:
-    """Structures in which a row is written while the next one is computed.
+        None where that overwrites what is still to be written.
+        """
+        for producer in self.behind:
+            if self._lanes(producer, choice) > 1:
+                return partial_name(producer.name)
+            if producer.name in self.stage.reads:
+                return None
+            if not is_pointwise(producer) or len(producer.spatial_axes) > self.rows:
+                return producer.name
+        return None
 
-    For results that may be written past the caches, with reductions in whole vectors.
-    """
-    _, streams = stream_choice(draft, stage)
-    long_enough = rows_of_a_pipeline(stage.axes[rows - 1].extent)
-    if not (streams and long_enough and draft.can("software_pipeline")):
-        return []
-    found = []
-    for choice in choices:
-        if choice.blocks or choice.recompute or choice.partials == "narrow":
-            continue
-        host = pipeline_host(stage, behind, rows, _lanes(draft, behind, choice))
-        if host is not None:
-            found.append(evolve(choice, host=host))
-    return found
+    def _memory_steps(self, choice: _Choice) -> tuple[list[Param], list[Step]]:
+        """Steps that write results which no cache holds, and that ask early for what is read."""
+        params, steps = stream_choice(self.draft, self.stage)
+        is_one = self.rows == len(self.stage.axes)
+        from_afar = steps or (is_one and _exceeds_a_core(self.draft))
+        if not from_afar or choice.blocks or choice.recompute:
+            return params, steps
+        more, prefetches = self._prefetch(choice)
+        if not choice.host:
+            return [*params, *more], [*steps, *prefetches]
+        name = self.stage.name
+        pipeline = SoftwarePipeline(name, f"{self.row.name}.1", choice.host)
+        return more, [Stream(name, const(1)), *prefetches, pipeline]
 
+    def _prefetch(self, choice: _Choice) -> tuple[list[Param], list[Step]]:
+        """A parameter and its step, or nothing: whether the next row is asked for.
 
-def _memory_steps(
-    draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
-) -> tuple[list[Param], list[Step]]:
-    """Steps that write results which no cache holds, and that ask early for what is read."""
-    params, steps = stream_choice(draft, stage)
-    is_one = rows == len(stage.axes)
-    from_afar = steps or (is_one and _exceeds_a_core(draft))
-    if not from_afar or choice.blocks or choice.recompute:
-        return params, steps
-    loop = f"{stage.axes[rows - 1].name}.1"
-    passes = behind if choice.host else [*behind, stage]
-    lanes, axes = _lanes(draft, behind, choice), len(stage.axes) + is_one
-    more, prefetches = prefetch_choice(draft, stage, passes, lanes, loop, axes)
-    if not choice.host:
-        return [*params, *more], [*steps, *prefetches]
-    always = Stream(stage.name, const(1))
-    return more, [always, *prefetches, SoftwarePipeline(stage.name, loop, choice.host)]
+        The second stage along a row that reads an input asks for it: the first one waits for
+        memory itself.
+        """
+        if not self.draft.can("prefetch"):
+            return [], []
+        passes = self.behind if choice.host else [*self.behind, self.stage]
+        axes = max(self.rows + 1, len(self.stage.axes))
+        for tensor in self.draft.workload.inputs:
+            readers = [it for it in passes if _reads_a_row(it, tensor.name, axes)]
+            if len(readers) > 1:
+                second, name = readers[1], f"{self.stage.name}.prefetch"
+                whole = is_pointwise(second)
+                if whole or self._lanes(second, choice) > 1:
+                    reader = second.name if whole else partial_name(second.name)
+                    loop = f"{self.row.name}.1"
+                    step = Prefetch(reader, tensor.name, self.stage.name, loop, var(name))
+                    return [Ordinal(name, (0, 1))], [step]
+        return [], []
 
 
 def _exceeds_a_core(draft: SketchDraft) -> bool:
@@ -201,89 +261,13 @@ def _exceeds_a_core(draft: SketchDraft) -> bool:
     return bool(own) and max(sizes) > max(own)
 
 
-def _lanes(draft: SketchDraft, behind: Sequence[Stage], choice: _Fusion) -> dict[str, int]:
-    """Partial results of each stage."""
-    return {producer.name: partial_lanes(draft, producer, choice.partials) for producer in behind}
-
-
 def _rows_of_a_block(extent: int) -> tuple[int, ...]:
     return tuple(rows for rows in _ROWS_OF_A_BLOCK if extent % rows == 0)
 
 
-def _row_levels(stage: Stage, choice: _Fusion, rows: int) -> Split:
-    """The last row axis: a parallel loop, and the rows that one iteration of it computes."""
-    axis = stage.axes[rows - 1]
-    domain = _rows_of_a_block(axis.extent) if choice.blocks else None
-    if choice.host:
-        domain = rows_of_a_pipeline(axis.extent)
-    return split_in_two(stage.name, axis, domain)
-
-
-# The last row of an iteration of the parallel loop is written on its own.
-_FEWEST_ROWS = 16
-
-
-def rows_of_a_pipeline(extent: int) -> tuple[int, ...]:
+def _rows_of_a_pipeline(extent: int) -> tuple[int, ...]:
     """Number of rows that may follow one another; none where there are too few."""
     return tuple(rows for rows in divisors(extent) if rows >= _FEWEST_ROWS)
-
-
-def pipeline_host(
-    stage: Stage, behind: Sequence[Stage], rows: int, lanes: Mapping[str, int]
-) -> str | None:
-    """The stage along a row in whose loops the row before can be written: the first one.
-
-    Args:
-        stage: What writes the rows.
-        behind: What is computed for it, in the order in which it is.
-        rows: Number of row axes.
-        lanes: Partial results of each of these stages; 1 where it has none.
-
-    Returns:
-        None where that overwrites what is still to be written.
-    """
-    for producer in behind:
-        if lanes[producer.name] > 1:
-            return partial_name(producer.name)
-        if producer.name in stage.reads:
-            return None
-        if not is_pointwise(producer) or len(producer.spatial_axes) > rows:
-            return producer.name
-    return None
-
-
-def prefetch_choice(
-    draft: SketchDraft,
-    stage: Stage,
-    passes: Sequence[Stage],
-    lanes: Mapping[str, int],
-    loop: str,
-    axes: int,
-) -> tuple[list[Param], list[Step]]:
-    """A parameter and its step, or nothing: whether the next row is asked for.
-
-    The second stage along a row that reads an input asks for it: the first one waits for memory
-    itself.
-
-    Args:
-        draft: The sketch so far.
-        stage: What writes the rows.
-        passes: What computes along a row, in this order.
-        lanes: Partial results of each of these stages; 1 where it has none.
-        loop: The stage's loop over rows.
-        axes: Number of axes along which a row is computed and those of the rows.
-    """
-    if not draft.can("prefetch"):
-        return [], []
-    for tensor in draft.workload.inputs:
-        readers = [it for it in passes if _reads_a_row(it, tensor.name, axes)]
-        if len(readers) > 1 and (is_pointwise(readers[1]) or lanes[readers[1].name] > 1):
-            second = readers[1].name
-            reader = second if is_pointwise(readers[1]) else partial_name(second)
-            name = f"{stage.name}.prefetch"
-            step = Prefetch(reader, tensor.name, stage.name, loop, var(name))
-            return [Ordinal(name, (0, 1))], [step]
-    return [], []
 
 
 def _reads_a_row(reader: Stage, tensor: str, axes: int) -> bool:
@@ -324,7 +308,7 @@ def gpu_rows(draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
     inlined = [s for s in behind if is_pointwise(s) and len(s.axes) == rows]
     long = [s for s in behind if is_pointwise(s) and s not in inlined]
     kept = reductions + long
-    size = sum(math.prod(s.output.shape[rows:]) * _bytes(s) for s in kept)
+    size = sum(math.prod(s.output.shape[rows:]) * s.output.element.bytes for s in kept)
     result = []
     if size <= draft.target.shared_memory_bytes - _SPARE_SHARED_BYTES:
         result.append(_fused_in_block(draft, stage, behind, rows, inlined, GPU_ROW_LABELS[0]))
@@ -333,10 +317,6 @@ def gpu_rows(draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
             _fused_in_block(draft, stage, behind, rows, inlined + long, GPU_ROW_LABELS[1])
         )
     return result
-
-
-def _bytes(stage: Stage) -> int:
-    return stage.output.bytes // stage.output.elements
 
 
 def _fused_in_block(
@@ -381,7 +361,9 @@ def _rows_in_block(
 ) -> list[Split]:
     """The last row axis in blocks and the rows of one; empty where a block has one row."""
     axis = stage.axes[rows - 1]
-    row_bytes = sum(math.prod(other.output.shape[rows:]) * _bytes(other) for other in fused)
+    row_bytes = sum(
+        math.prod(other.output.shape[rows:]) * other.output.element.bytes for other in fused
+    )
     most = (draft.target.shared_memory_bytes - _SPARE_SHARED_BYTES) // max(row_bytes, 1)
     choices = tuple(n for n in _ROWS_IN_BLOCK if axis.extent % n == 0 and n <= most)
     if longest > _SHORT_ROW or len(choices) < 2:

@@ -10,12 +10,12 @@ first.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from attrs import evolve, frozen
+from attrs import frozen
 
-from autotune.ir.expressions import Load, ScalarExpr, substitute, transform
 from autotune.ir.workloads import Axis, Stage, Workload
+from autotune.ir.workloads.composing import computed_where_read
 from autotune.sketches import (
     Accumulate,
     ChunkReduction,
@@ -132,7 +132,7 @@ def _results(stage: Stage) -> int:
 
 def _source(draft: SketchDraft, stage: Stage) -> _Source:
     """The reduction as it reads when what it alone reads point-wise is computed inside it."""
-    workload, inlined, body = draft.workload, [], stage.body
+    workload, inlined = draft.workload, []
     for name in stage.reads if draft.can("inline") else ():
         producer = own_producer(workload, name)
         if producer is None or any(gather.tensor == name for gather in stage.gathers):
@@ -142,24 +142,12 @@ def _source(draft: SketchDraft, stage: Stage) -> _Source:
             # the others are computed before.
             continue
         inlined.append(name)
-        body = transform(body, _replacing(producer))
-    return _Source(evolve(stage, body=body), tuple(inlined))
+    return _Source(computed_where_read(workload, inlined).stage(stage.name), tuple(inlined))
 
 
 def _reads_plainly(stage: Stage) -> bool:
     """Return whether no index is computed from data, and none has a quotient or a remainder."""
     return not stage.gathers and all(is_affine(stage.forms(load)) for load in stage.loads)
-
-
-def _replacing(producer: Stage) -> Callable[[ScalarExpr], ScalarExpr | None]:
-    axes = [axis.name for axis in producer.spatial_axes]
-
-    def replace(node: ScalarExpr) -> ScalarExpr | None:
-        if not isinstance(node, Load) or node.tensor != producer.name:
-            return None
-        return substitute(producer.body, dict(zip(axes, node.indices, strict=True)))
-
-    return replace
 
 
 def _is_contiguous(stage: Stage, axis: Axis) -> bool:
