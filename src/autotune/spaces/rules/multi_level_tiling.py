@@ -55,6 +55,7 @@ from autotune.spaces.rules.access import (
     is_pointwise,
     largest_divisor,
     operand_places,
+    own_producer,
     producer_stage,
     round_up,
     rows_behind,
@@ -414,16 +415,13 @@ def _operand_steps(
 ) -> list[Step]:
     """Packing of one operand, and the placement of the pointwise stage that computes it."""
     place = _place(operand, packing, stage)
-    producer = producer_stage(draft.workload, operand.tensor)
-    lone = producer is not None and len(draft.workload.consumers(operand.tensor)) == 1
-    pointwise = producer is not None and is_pointwise(producer) and lone
-    # Or it is computed where what it reads is.
-    kept = operand.tensor in draft.workload.outputs or (
-        producer is not None and reduction_before(draft, producer) is not None
-    )
+    producer = own_producer(draft.workload, operand.tensor)
+    if producer is not None and reduction_before(draft, producer) is not None:
+        # It is computed where what it reads is.
+        producer = None
     lanes = draft.target.lanes(stage.output.dtype)
     if place is None:
-        if producer is None or not pointwise or kept or producer.name in settled:
+        if producer is None or producer.name in settled:
             return []
         if draft.can("fuse_producer") and rows_behind(draft, producer) is not None:
             return []
@@ -447,7 +445,7 @@ def _operand_steps(
         steps.append(Interleave(stage.name, operand.tensor, contraction.group_dim, group))
     if operand.prepacked:
         steps.append(Prepack(stage.name, operand.tensor))
-    if producer is not None and pointwise and not kept:
+    if producer is not None:
         settled.add(producer.name)
         if draft.can("inline"):
             steps.append(Inline(producer.name))

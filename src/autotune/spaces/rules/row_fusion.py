@@ -78,6 +78,16 @@ class _Choice:
         return "-".join(part for part in (place, recompute, self.partials, pipelined) if part)
 
 
+# Compilers put partial results of reductions across threads into shared memory as well.
+_SPARE_SHARED_BYTES = 512
+
+_ROWS_IN_BLOCK = (1, 2, 4, 8)
+# By the draft model, longer rows gain at most 2 %: a row of 64 threads fills a multiprocessor.
+_SHORT_ROW = 512
+
+GPU_ROW_LABELS = ("row-fusion-kept", "row-fusion-recomputed")
+
+
 class RowFusionRule(SketchRule):
     """A pointwise stage over reductions along its rows: everything inside one loop over rows.
 
@@ -90,9 +100,12 @@ class RowFusionRule(SketchRule):
     name = "row-fusion"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+        found = rows_behind(draft, stage)
         if draft.on_gpu:
-            return gpu_rows(draft, stage)
-        found = rows_behind(draft, stage) or numbers_behind(draft, stage)
+            if found is None or draft.workload.consumers(stage.name):
+                return None
+            return _Fusion(draft, stage, *found).in_blocks()
+        found = found or numbers_behind(draft, stage)
         if found is None or not draft.can("fuse_producer"):
             return None
         fusion = _Fusion(draft, stage, *found)
@@ -253,6 +266,71 @@ class _Fusion:
                     return [Ordinal(name, (0, 1))], [step]
         return [], []
 
+    def in_blocks(self) -> list[SketchDraft] | None:
+        """A block for one row or, where rows are short, several; threads share each stage's part.
+
+        Reductions are made across the threads of a row. What is computed for a row stays in shared
+        memory; where that is dear to compute, another sketch computes it again for every reader.
+        """
+        reductions = [other for other in self.behind if not is_pointwise(other)]
+        if any(len(other.spatial_axes) > self.rows for other in reductions):
+            return None
+        check_gpu(self.draft.target)
+        # A value for the whole row is computed by each reader.
+        inlined = [s for s in self.behind if is_pointwise(s) and len(s.axes) == self.rows]
+        long = [s for s in self.behind if is_pointwise(s) and s not in inlined]
+        result = []
+        if self._row_bytes([*reductions, *long]) <= self._shared_bytes:
+            result.append(self._in_block(inlined, GPU_ROW_LABELS[0]))
+        if not result or any(is_expensive(other) for other in long):
+            result.append(self._in_block(inlined + long, GPU_ROW_LABELS[1]))
+        return result
+
+    @property
+    def _shared_bytes(self) -> int:
+        return self.draft.target.shared_memory_bytes - _SPARE_SHARED_BYTES
+
+    def _row_bytes(self, kept: Sequence[Stage]) -> int:
+        """Bytes of what is kept for a row."""
+        outputs = (other.output for other in kept)
+        return sum(math.prod(it.shape[self.rows :]) * it.element.bytes for it in outputs)
+
+    def _in_block(self, inlined: list[Stage], label: str) -> SketchDraft:
+        draft, stage, rows = self.draft, self.stage, self.rows
+        fused = [other for other in self.behind if other not in inlined]
+        axes = (axis for other in (stage, *self.behind) for axis in other.axes[rows:])
+        longest = max(axis.extent for axis in axes)
+        threads = Ordinal(f"{stage.name}.threads", block_threads(longest, draft.target))
+        unroll = Ordinal(f"{stage.name}.unroll", UNROLL_LIMITS)
+        row_loops = loops(stage.axes[:rows])
+        # Blocks, and the rows of one; none where a block has one row.
+        several = [] if longest > _SHORT_ROW else self._rows_in_block(fused)
+        made = draft.extended(
+            settled=[stage.name, *(other.name for other in self.behind)],
+            label=label,
+            params=[threads],
+            steps=[Inline(other.name) for other in reversed(inlined)],
+        ).extended(splits=several, steps=[Bind(stage.name, row_loops, "block")])
+        count = var(threads.name)
+        made = _spread(made, stage, rows, count, f"{self.row.name}.1" if several else "")
+        for producer in reversed(fused):
+            place = f"{producer.spatial_axes[rows - 1].name}.0" if several else ""
+            fuse = FuseProducer(producer.name, stage.name, row_loops[-1], 1)
+            made = _spread(made.extended(steps=[fuse]), producer, rows, count, place)
+        source = f"target {draft.target.name}: threads of a block"
+        most = draft.target.max_threads_per_block
+        return made.extended(
+            params=[unroll],
+            constraints=[AtMost(it.factors[1] * count, most, source) for it in several],
+            steps=[UnrollLimit(stage.name, var(unroll.name))],
+        )
+
+    def _rows_in_block(self, fused: list[Stage]) -> list[Split]:
+        """The last row axis in blocks and the rows of one; empty where there is no choice."""
+        most = self._shared_bytes // max(self._row_bytes(fused), 1)
+        choices = tuple(n for n in _ROWS_IN_BLOCK if self.row.extent % n == 0 and n <= most)
+        return [split(self.stage.name, self.row, None, choices)] if len(choices) > 1 else []
+
 
 def _exceeds_a_core(draft: SketchDraft) -> bool:
     """Return whether an input is larger than the caches that a core has for itself."""
@@ -278,97 +356,6 @@ def _reads_a_row(reader: Stage, tensor: str, axes: int) -> bool:
         == {axis.name for axis in reader.axes}
         for load in reader.loads
     )
-
-
-# Compilers put partial results of reductions across threads into shared memory as well.
-_SPARE_SHARED_BYTES = 512
-
-_ROWS_IN_BLOCK = (1, 2, 4, 8)
-# By the draft model, longer rows gain at most 2 %: a row of 64 threads fills a multiprocessor.
-_SHORT_ROW = 512
-
-GPU_ROW_LABELS = ("row-fusion-kept", "row-fusion-recomputed")
-
-
-def gpu_rows(draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-    """A block for one row or, where rows are short, several; threads share each stage's part.
-
-    Reductions are made across the threads of a row. What is computed for a row stays in shared
-    memory; where that is dear to compute, another sketch computes it again for every reader.
-    """
-    found = rows_behind(draft, stage)
-    if found is None or draft.workload.consumers(stage.name):
-        return None
-    behind, rows = found
-    reductions = [other for other in behind if not is_pointwise(other)]
-    if any(len(other.spatial_axes) > rows for other in reductions):
-        return None
-    check_gpu(draft.target)
-    # A value for the whole row is computed by each reader.
-    inlined = [s for s in behind if is_pointwise(s) and len(s.axes) == rows]
-    long = [s for s in behind if is_pointwise(s) and s not in inlined]
-    kept = reductions + long
-    size = sum(math.prod(s.output.shape[rows:]) * s.output.element.bytes for s in kept)
-    result = []
-    if size <= draft.target.shared_memory_bytes - _SPARE_SHARED_BYTES:
-        result.append(_fused_in_block(draft, stage, behind, rows, inlined, GPU_ROW_LABELS[0]))
-    if not result or any(is_expensive(other) for other in long):
-        result.append(
-            _fused_in_block(draft, stage, behind, rows, inlined + long, GPU_ROW_LABELS[1])
-        )
-    return result
-
-
-def _fused_in_block(
-    draft: SketchDraft,
-    stage: Stage,
-    behind: list[Stage],
-    rows: int,
-    inlined: list[Stage],
-    label: str,
-) -> SketchDraft:
-    fused = [other for other in behind if other not in inlined]
-    longest = max(axis.extent for other in (stage, *behind) for axis in other.axes[rows:])
-    threads = Ordinal(f"{stage.name}.threads", block_threads(longest, draft.target))
-    unroll = Ordinal(f"{stage.name}.unroll", UNROLL_LIMITS)
-    row_loops = loops(stage.axes[:rows])
-    # Blocks, and the rows of one; none where a block has one row.
-    several = _rows_in_block(draft, stage, rows, fused, longest)
-    made = draft.extended(
-        settled=[stage.name, *(other.name for other in behind)],
-        label=label,
-        params=[threads],
-        steps=[Inline(other.name) for other in reversed(inlined)],
-    ).extended(splits=several, steps=[Bind(stage.name, row_loops, "block")])
-    count = var(threads.name)
-    made = _spread(made, stage, rows, count, f"{stage.axes[rows - 1].name}.1" if several else "")
-    for producer in reversed(fused):
-        place = f"{producer.spatial_axes[rows - 1].name}.0" if several else ""
-        fuse = FuseProducer(producer.name, stage.name, row_loops[-1], 1)
-        made = _spread(made.extended(steps=[fuse]), producer, rows, count, place)
-    source, most = f"target {draft.target.name}", draft.target.max_threads_per_block
-    return made.extended(
-        params=[unroll],
-        constraints=[
-            AtMost(it.factors[1] * count, most, f"{source}: threads of a block") for it in several
-        ],
-        steps=[UnrollLimit(stage.name, var(unroll.name))],
-    )
-
-
-def _rows_in_block(
-    draft: SketchDraft, stage: Stage, rows: int, fused: list[Stage], longest: int
-) -> list[Split]:
-    """The last row axis in blocks and the rows of one; empty where a block has one row."""
-    axis = stage.axes[rows - 1]
-    row_bytes = sum(
-        math.prod(other.output.shape[rows:]) * other.output.element.bytes for other in fused
-    )
-    most = (draft.target.shared_memory_bytes - _SPARE_SHARED_BYTES) // max(row_bytes, 1)
-    choices = tuple(n for n in _ROWS_IN_BLOCK if axis.extent % n == 0 and n <= most)
-    if longest > _SHORT_ROW or len(choices) < 2:
-        return []
-    return [split(stage.name, axis, None, choices)]
 
 
 def _spread(
