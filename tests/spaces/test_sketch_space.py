@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
 from workload_names import named
 
 from autotune.errors import InvalidValueError
@@ -136,52 +134,6 @@ def test_a_subclass_without_candidates_says_so(values: tuple[int, ...]) -> None:
 
     with pytest.raises(InvalidValueError, match="'nothing' has no"):
         tiled(Nothing).sample(3, np.random.default_rng(0))
-
-
-MOVED = {
-    workload.name: space_of(workload)
-    for workload in (gemm(m=37, n=53, k=29), conv2d(h=9, w=9, ci=4, co=40), softmax(m=12, n=7))
-}
-
-
-@given(st.sampled_from(sorted(MOVED)), st.integers(0, 2**32), st.integers(1, 40))
-def test_moves_stay_feasible_in_a_long_walk(name: str, seed: int, n: int) -> None:
-    space, rng = MOVED[name], np.random.default_rng(seed)
-    batch = space.sample(n, rng)
-    assert space.contains(batch).all()
-    for _ in range(4):
-        near = space.neighbours(batch, rng)
-        assert space.contains(near).all()
-        batch = space.crossover(batch, near, rng)
-        assert space.contains(batch).all()
-
-
-@given(st.integers(0, 2**32))
-def test_a_neighbour_differs_in_one_group(seed: int) -> None:
-    """Parameters that a product joins move together; all others stay."""
-    space, rng = MOVED["gemm"], np.random.default_rng(seed)
-    batch = space.sample(30, rng)
-    for (sketch, before), (_, after) in zip(
-        batch.parts, space.neighbours(batch, rng).parts, strict=True
-    ):
-        group = {}
-        for constraint in sketch.constraints:
-            if isinstance(constraint, ProductEquals):
-                for name in (*constraint.factors, *constraint.total.variables):
-                    group[name] = constraint
-        for changed in before != after:
-            names = np.array(sketch.param_names)[changed]
-            assert len({id(group.get(name, name)) for name in names}) <= 1
-
-
-@given(st.integers(0, 2**32))
-def test_a_child_has_each_value_from_a_parent(seed: int) -> None:
-    space, rng = MOVED["gemm"], np.random.default_rng(seed)
-    left = space.sample(30, rng)
-    right = CandidateBatch(tuple((s, rng.permutation(m)) for s, m in left.parts))
-    children = space.crossover(left, right, rng)
-    for (_, a), (_, b), (_, child) in zip(left.parts, right.parts, children.parts, strict=True):
-        assert ((child == a) | (child == b)).all()
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=named)

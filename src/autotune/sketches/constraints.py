@@ -33,48 +33,42 @@ class ProductEquals:
 
 
 @frozen
-class AtMost:
+class _Bound:
+    """A relation of one expression."""
+
+    expression: IntExpr
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the parameters that it is about."""
+        return self.expression.variables
+
+
+@frozen
+class AtMost(_Bound):
     """``expression <= limit``."""
 
-    expression: IntExpr
     limit: int
     source: str
     hard: bool = True
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Names of the parameters that it is about."""
-        return self.expression.variables
-
 
 @frozen
-class AtLeast:
+class AtLeast(_Bound):
     """``expression >= limit``."""
 
-    expression: IntExpr
     limit: int
     source: str
     hard: bool = True
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Names of the parameters that it is about."""
-        return self.expression.variables
-
 
 @frozen
-class OneOf:
+class OneOf(_Bound):
     """``expression`` is one of ``values``."""
 
-    expression: IntExpr
     values: tuple[int, ...]
     source: str
     hard: bool = True
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Names of the parameters that it is about."""
-        return self.expression.variables
 
 
 Constraint = ProductEquals | AtMost | AtLeast | OneOf

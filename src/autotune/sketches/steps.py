@@ -11,9 +11,10 @@ Those of GPUs alone are in :mod:`autotune.sketches.steps`.
 
 from __future__ import annotations
 
+import re
 from abc import ABC
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from attrs import frozen
 
@@ -573,41 +574,19 @@ Step = (
     | OpenStep
 )
 
-STEP_TYPES: dict[str, type[Any]] = {
-    "inline": Inline,
-    "pad_extent": PadExtent,
-    "split_reduction": SplitReduction,
-    "chunk_reduction": ChunkReduction,
-    "chunk_scan": ChunkScan,
-    "im2col": Im2col,
-    "tile": Tile,
-    "order": Order,
-    "pack": Pack,
-    "interleave": Interleave,
-    "prepack": Prepack,
-    "accumulate": Accumulate,
-    "fuse_consumer": FuseConsumer,
-    "fuse_producer": FuseProducer,
-    "parallel": Parallel,
-    "vectorize": Vectorize,
-    "unroll": Unroll,
-    "tensorize": Tensorize,
-    "warp_tensorize": WarpTensorize,
-    "bind": Bind,
-    "fetch": CooperativeFetch,
-    "shared_layout": SharedLayout,
-    "pipeline_fetches": PipelineFetches,
-    "core_matrices": CoreMatrices,
-    "bulk_copy": BulkCopy,
-    "cover": TileCeil,
-    "unroll_limit": UnrollLimit,
-    "stream": Stream,
-    "software_pipeline": SoftwarePipeline,
-    "prefetch": Prefetch,
-    "bound_loop": BoundLoop,
-}
 STEP_SPELLINGS = {"cooperative_fetch": "fetch", "tile_ceil": "cover"}
 """Further names that are read; those of `STEP_TYPES` are written, for digests depend on them."""
+
+
+def _written_name(step: type[Any]) -> str:
+    """The name of a class with underscores in it, or the shorter one that is written instead."""
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", step.__name__).lower()
+    return STEP_SPELLINGS.get(name, name)
+
+
+STEP_TYPES: dict[str, type[Any]] = {
+    _written_name(step): step for step in get_args(Step) if step is not OpenStep
+}
 CORE_STEP_NAMES = frozenset({*STEP_TYPES, *STEP_SPELLINGS})
 """Names that no plugin may register."""
 GPU_STEP_NAMES = frozenset(

@@ -9,29 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_workloads import root_mean_square
 from printed_workloads import channels_first
-from rule_sketches import (
-    COLUMNS,
-    LIMITS,
-    ROW_FUSIONS,
-    ROWS,
-    TARGET,
-    A,
-    B,
-    X,
-    chain,
-    load,
-    pointwise,
-    product,
-    row_reduction,
-    sketches,
-)
+from rule_sketches import COLUMNS, LIMITS, ROW_FUSIONS, ROWS, TARGET, sketches
 from written import written
 
-from autotune.ir.expressions import Binary
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     attention,
     random_inputs,
@@ -137,25 +118,26 @@ def test_blocks_have_several_rows(rows: int, blocks: tuple[int, ...] | None) -> 
         assert found == blocks
 
 
+CENTRED = "Y[i:32, j:48] = X[i, j] - M[{0}]"
+ROW = "M[i:32; k:48] += X[i, k]"
+
+
 def test_a_normalisation_is_one_loop_over_rows() -> None:
-    centred = Binary("sub", load("X", "i", "j"), load("M", "i"))
-    workload = chain(row_reduction("M", "X"), pointwise("Y", centred), inputs=(X,))
+    workload = written("X[32, 48]", ROW, CENTRED.format("i"))
     assert all_fused_producers(workload) == {"M", "M_partial"}
     # There is nothing to keep or to compute again.
     assert not any("recompute" in sketch.name for sketch in sketches(workload))
 
 
 def test_reductions_over_rows_share_no_row_loop() -> None:
-    axes = (Axis("j", COLUMNS), Axis("k", ROWS, "reduce"))
-    columns = Stage(Tensor("M", (COLUMNS,), "float32"), axes, load("X", "k", "j"), "add")
-    centred = Binary("sub", load("X", "i", "j"), load("M", "j"))
-    workload = chain(columns, pointwise("Y", centred), inputs=(X,))
+    workload = written("X[32, 48]", "M[j:48; k:32] += X[k, j]", CENTRED.format("j"))
     assert all_fused_producers(workload) == set()
 
 
 def test_reductions_with_reuse_are_tiled_before_the_rows() -> None:
-    scaled = Binary("mul", load("C", "i", "j"), load("S", "i"))
-    workload = chain(product(), row_reduction("S", "C"), pointwise("Y", scaled), inputs=(A, B))
+    product = "C[i:32, j:48; k:20] += A[i, k] * B[k, j]"
+    stages = product, "S[i:32; k:48] += C[i, k]", "Y[i:32, j:48] = C[i, j] * S[i]"
+    workload = written("A[32, 20], B[20, 48]", *stages)
     assert all_fused_producers(workload) == {"S", "S_partial"}
     for sketch in sketches(workload):
         assert {s.stage for s in sketch.steps if isinstance(s, Accumulate)} == {"C"}
@@ -182,10 +164,7 @@ def test_what_has_no_rows_is_computed_before_them() -> None:
 
 
 def test_a_returned_reduction_is_not_fused() -> None:
-    centred = Binary("sub", load("X", "i", "j"), load("M", "i"))
-    workload = chain(
-        row_reduction("M", "X"), pointwise("Y", centred), inputs=(X,), outputs=("M", "Y")
-    )
+    workload = written("X[32, 48]", ROW, CENTRED.format("i"), outputs="M Y")
     assert "M" not in all_fused_producers(workload)
 
 

@@ -8,18 +8,18 @@ how much it is violated. Native code evaluates them for a whole matrix.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add, mul
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.expressions import IntExpr, const, maximum, minimum, var
-from autotune.nest.tape import Instruction, Tape, build_tape
+from autotune.nest.tape import Tape, build_tape
 from autotune.sketches import (
     AtLeast,
     AtMost,
@@ -50,30 +50,18 @@ UNKNOWN: Range = (-LARGEST, LARGEST)
 
 
 @frozen(eq=False)
-class Term:
-    """An expression over columns of signatures; equality is identity.
-
-    Attributes:
-        op: ``const`` (args: its value), ``column`` (args: group and column) or an operation.
-        args: What it is made of.
-        groups: Bit mask of the groups it depends on.
-    """
-
-    op: str
-    args: tuple[Any, ...]
-    groups: int
-
-
-@frozen(eq=False)
 class Relation:
     """A constraint between groups: what ``term`` may be.
 
     Attributes:
+        term: An expression over columns of signatures.
+        groups: Bit mask of the groups that it depends on.
         least, most: Inclusive bounds, None where there is none.
         values: If any, the only values allowed; sorted.
     """
 
-    term: Term
+    term: IntExpr
+    groups: int
     least: int | None
     most: int | None
     values: tuple[int, ...]
@@ -88,18 +76,19 @@ class Splitter:
 
     def __init__(self, owners: Mapping[str, int], groups: int) -> None:
         self.columns: list[dict[IntExpr, int]] = [{} for _ in range(groups)]
-        self._owners = owners
+        self._owners = dict(owners)
         self._masks: dict[IntExpr, int] = {}
 
     def relation(self, constraint: Relational) -> Relation:
         """A constraint as a relation."""
+        term, groups = self.term(constraint.expression), self.groups_of(constraint.expression)
         if isinstance(constraint, AtMost):
-            return Relation(self.term(constraint.expression), None, constraint.limit, ())
+            return Relation(term, groups, None, constraint.limit, ())
         if isinstance(constraint, AtLeast):
-            return Relation(self.term(constraint.expression), constraint.limit, None, ())
+            return Relation(term, groups, constraint.limit, None, ())
         values = tuple(sorted(set(constraint.values)))
         least, most = (values[0], values[-1]) if values else (1, 0)
-        return Relation(self.term(constraint.expression), least, most, values)
+        return Relation(term, groups, least, most, values)
 
     def groups_of(self, expression: IntExpr) -> int:
         """Bit mask of the groups that an expression depends on."""
@@ -117,17 +106,17 @@ class Splitter:
         self._masks[expression] = mask
         return mask
 
-    def term(self, expression: IntExpr) -> Term:
-        """The expression over columns."""
+    def term(self, expression: IntExpr) -> IntExpr:
+        """The expression over columns; its operands stay in their order."""
         mask = self.groups_of(expression)
         if mask == 0:
-            return Term("const", (expression.args[0],), 0)
+            return expression
         if mask & (mask - 1) == 0:
             return self._column(mask, expression)
         if expression.op not in ("add", "mul"):
-            return Term(expression.op, tuple(self.term(arg) for arg in expression.args), mask)
+            return IntExpr(expression.op, tuple(self.term(arg) for arg in expression.args))
         owned: dict[int, list[IntExpr]] = {}
-        shared: list[Term] = []
+        shared: list[IntExpr] = []
         for arg in expression.args:
             owner = self.groups_of(arg)
             if owner & (owner - 1) == 0 and owner != 0:
@@ -136,47 +125,43 @@ class Splitter:
                 shared.append(self.term(arg))
         combine = add if expression.op == "add" else mul
         own = [self._column(owner, reduce(combine, args)) for owner, args in owned.items()]
-        return Term(expression.op, (*own, *shared), mask)
+        return IntExpr(expression.op, (*own, *shared))
 
-    def _column(self, mask: int, expression: IntExpr) -> Term:
+    def _column(self, mask: int, expression: IntExpr) -> IntExpr:
         group = mask.bit_length() - 1
         columns = self.columns[group]
-        return Term("column", (group, columns.setdefault(expression, len(columns))), mask)
+        name = _column_name(group, columns.setdefault(expression, len(columns)))
+        self._owners[name] = group
+        return var(name)
+
+
+def _column_name(group: int, column: int) -> str:
+    """Name of a column of a signature, which no parameter has."""
+    return f":{group}.{column}"
 
 
 class Ranges:
-    """The interval of a term from the intervals of the columns, ``ranges[group][column]``."""
+    """Intervals that hold all values of expressions over variables with these intervals."""
 
-    def __init__(self, ranges: Sequence[Sequence[Range]]) -> None:
-        self._columns = ranges
-        self._known: dict[Term, Range] = {}
+    def __init__(self, ranges: Mapping[str, Range]) -> None:
+        self._known: dict[IntExpr, Range] = {var(name): it for name, it in ranges.items()}
 
-    def of(self, term: Term) -> Range:
-        """Smallest and largest value, or ``UNKNOWN``."""
-        if term not in self._known:
-            self._known[term] = self._find(term)
-        return self._known[term]
+    def of(self, expression: IntExpr) -> Range:
+        """Smallest and largest value.
 
-    def _find(self, term: Term) -> Range:
-        if term.op == "const":
-            return (term.args[0], term.args[0])
-        if term.op == "column":
-            group, column = term.args
-            found: Range = self._columns[group][column]
-            return found
-        return _over(term.op, [self.of(arg) for arg in term.args])
+        ``UNKNOWN`` where an operation has none, or where 64 bits might not hold it.
+        """
+        if expression.op == "const":
+            return (expression.args[0], expression.args[0])
+        if expression not in self._known:
+            args = [self.of(arg) for arg in expression.args]
+            self._known[expression] = _over(expression.op, args)
+        return self._known[expression]
 
 
 def expression_range(expression: IntExpr, ranges: Mapping[str, Range]) -> Range:
-    """An interval that holds all values of an expression over variables with these intervals.
-
-    ``UNKNOWN`` where an operation has none, or where 64 bits might not hold it.
-    """
-    if expression.op == "const":
-        return (expression.args[0], expression.args[0])
-    if expression.op == "var":
-        return ranges[expression.args[0]]
-    return _over(expression.op, [expression_range(arg, ranges) for arg in expression.args])
+    """The interval of one expression; see :class:`Ranges`."""
+    return Ranges(ranges).of(expression)
 
 
 def _over(op: str, args: Sequence[Range]) -> Range:
@@ -569,7 +554,7 @@ def join_groups(
         groups = [ParamGroup(group.names, group.columns, group.rows[:0]) for group in groups]
     relations = [splitter.relation(constraint) for constraint in joint]
     signatures = [_signatures(group, splitter, i) for i, group in enumerate(groups)]
-    plans = _plans(relations, signatures)
+    plans = _plans(relations, signatures, splitter)
     try:
         return _native.FeasibleSet(
             width,
@@ -577,7 +562,10 @@ def join_groups(
                 (list(groups[plan.group].columns), groups[plan.group].rows, signatures[plan.group])
                 for plan in plans
             ],
-            [_native_plan(plan) for plan in plans],
+            [
+                (None if plan.tape is None else plan.tape.program, plan.state, plan.checks)
+                for plan in plans
+            ],
             limit,
         )
     except (OverflowError, TypeError, ValueError) as error:
@@ -623,56 +611,22 @@ def _signatures(group: ParamGroup, splitter: Splitter, index: int) -> Matrix:
     return build_tape(group.names, named).evaluate(group.rows)
 
 
-def _plans(relations: Sequence[Relation], signatures: Sequence[Matrix]) -> list[LayerPlan]:
-    ranges: list[list[Range]] = []
-    for seen in signatures:
-        empty = len(seen) == 0
-        low = np.zeros(seen.shape[1], np.int64) if empty else seen.min(axis=0)
-        high = low if empty else seen.max(axis=0)
-        ranges.append(list(zip(low.tolist(), high.tolist(), strict=True)))
+def _plans(
+    relations: Sequence[Relation], signatures: Sequence[Matrix], splitter: Splitter
+) -> list[LayerPlan]:
+    ranges: dict[str, Range] = {}
+    for group, seen in enumerate(signatures):
+        ends = seen if len(seen) else np.zeros((1, seen.shape[1]), np.int64)
+        pairs = zip(ends.min(axis=0).tolist(), ends.max(axis=0).tolist(), strict=True)
+        ranges |= {_column_name(group, column): pair for column, pair in enumerate(pairs)}
     order = joining_order(relations, [len(seen) for seen in signatures])
     widths = [seen.shape[1] for seen in signatures]
-    return plan_layers(relations, order, widths, Ranges(ranges))
+    return plan_layers(relations, order, widths, splitter.groups_of, Ranges(ranges))
 
 
-def _native_plan(
-    plan: LayerPlan,
-) -> tuple[_native.TapeProgram | None, int, list[tuple[list[int], list[int]]]]:
-    checks = [
-        (
-            [check.lower, check.upper, check.least, check.most, check.first, check.last],
-            list(check.values),
-        )
-        for check in plan.checks
-    ]
-    return (None if plan.tape is None else plan.tape.program, plan.state, checks)
-
-
-# A part of a constraint that a state carries: all of a term, or its known arguments combined.
-Part = tuple[str, Term]
-# ("input", position), ("const", value) or ("made", instruction).
-Value = tuple[str, int]
-ValueRange = tuple[Value | None, Value | None]
-
-
-@frozen
-class Check:
-    """The check of one constraint after a layer.
-
-    Attributes:
-        lower, upper: Outputs of the layer's tape that bound the expression, -1 where unknown.
-        least, most: What it may be, inclusive.
-        values: If any, the only ones it may be.
-        first, last: The part of the next state that the constraint needs.
-    """
-
-    lower: int
-    upper: int
-    least: int
-    most: int
-    values: tuple[int, ...]
-    first: int
-    last: int
+# Expressions over the inputs of a layer that bound a term; None: unknown.
+Bounds = tuple[IntExpr | None, IntExpr | None]
+GroupsOf = Callable[[IntExpr], int]
 
 
 @frozen
@@ -684,13 +638,16 @@ class LayerPlan:
         tape: From state and signature to the next state and what the checks need; None for a
             group that no constraint sees.
         state: Length of the next state.
-        checks: What decides whether to continue.
+        checks: What decides whether to continue, for each constraint: the outputs of the tape that
+            bound its expression (-1: unknown), the least and the most that it may be, the first
+            and the last part of the next state that it needs; and the only values it may have, if
+            any.
     """
 
     group: int
     tape: Tape | None
     state: int
-    checks: tuple[Check, ...]
+    checks: list[tuple[list[int], list[int]]]
 
 
 def joining_order(relations: Sequence[Relation], signatures: Sequence[int]) -> list[int]:
@@ -700,7 +657,7 @@ def joining_order(relations: Sequence[Relation], signatures: Sequence[int]) -> l
     constraints see before those that few see: the many are decided before the few multiply them.
     ``signatures`` is how many each group has.
     """
-    masks = [relation.term.groups for relation in relations]
+    masks = [relation.groups for relation in relations]
     seen = [sum(mask >> group & 1 for mask in masks) for group in range(len(signatures))]
     order = [group for group in range(len(signatures)) if seen[group] == 0]
     rest = {group for group in range(len(signatures)) if seen[group] > 0}
@@ -719,84 +676,38 @@ def joining_order(relations: Sequence[Relation], signatures: Sequence[int]) -> l
 
 
 def plan_layers(
-    relations: Sequence[Relation], order: Sequence[int], widths: Sequence[int], ranges: Ranges
+    relations: Sequence[Relation],
+    order: Sequence[int],
+    widths: Sequence[int],
+    groups_of: GroupsOf,
+    ranges: Ranges,
 ) -> list[LayerPlan]:
     """Plan a join for every group in ``order``; ``widths`` are the lengths of their signatures."""
     plans: list[LayerPlan] = []
     known = 0
-    state: list[list[Part]] = [[] for _ in relations]
+    # Of each relation the parts that the state carries.
+    state: list[list[IntExpr]] = [[] for _ in relations]
     for group in order:
         size = sum(map(len, state))
         if widths[group] == 0:
-            plans.append(LayerPlan(group, None, size, ()))
+            plans.append(LayerPlan(group, None, size, []))
             known |= 1 << group
             continue
-        layer = _Layer(group, known, state, size, widths[group], ranges)
+        layer = _Layer(group, known, state, widths[group], groups_of, ranges)
         state = [layer.after(index, relation) for index, relation in enumerate(relations)]
         known |= 1 << group
         plans.append(layer.plan(sum(map(len, state))))
     return plans
 
 
-def _open_parts(term: Term, known: int) -> list[Part]:
-    """The part of ``term`` to carry on when the groups in ``known`` are decided."""
-    if not term.groups & known:
-        return []
-    if not term.groups & ~known:
-        return [("all", term)]
-    parts: list[Part] = []
-    rest = term.args
-    if term.op in ("add", "mul"):
-        inside = _inside(term, known)
-        if len(inside) > 1:
-            parts.append(("known", term))
-        elif inside:
-            parts.append(("all", inside[0]))
-        rest = tuple(arg for arg in term.args if arg not in inside)
-    for arg in rest:
-        parts.extend(_open_parts(arg, known))
-    return parts
+_NEUTRAL = {"add": 0, "mul": 1}
 
 
-def _inside(term: Term, known: int) -> list[Term]:
-    """Arguments of a sum or product that depend on known groups only; no constants."""
-    return [arg for arg in term.args if arg.groups and not arg.groups & ~known]
-
-
-@frozen(eq=False)
-class _Program:
-    """Instructions in the making; equal ones are made once."""
-
-    inputs: int
-    made: dict[tuple[str, tuple[Value, ...]], int] = field(factory=dict)
-
-    def emit(self, op: str, *args: Value) -> Value:
-        """The value of an operation."""
-        neutral = {"add": ("const", 0), "mul": ("const", 1)}.get(op)
-        if neutral in args:
-            return args[1] if args[0] == neutral else args[0]
-        return ("made", self.made.setdefault((op, args), len(self.made)))
-
-    def tape(self, outputs: Sequence[Value]) -> Tape:
-        """A tape with these outputs, named by their positions."""
-        used = [*outputs, *(value for _, args in self.made for value in args)]
-        constants = sorted({number for kind, number in used if kind == "const"})
-        first = {"input": 0, "made": self.inputs + len(constants)}
-        slot_of = {("const", value): self.inputs + i for i, value in enumerate(constants)}
-
-        def slot(value: Value) -> int:
-            return slot_of[value] if value[0] == "const" else first[value[0]] + value[1]
-
-        instructions: list[Instruction] = []
-        for op, args in self.made:
-            a, b, *rest = (slot(arg) for arg in args)
-            instructions.append((op, a, b, rest[0]) if rest else (op, a, b))
-        return Tape(
-            tuple(f"in{index}" for index in range(self.inputs)),
-            tuple(constants),
-            tuple(instructions),
-            tuple((str(index), slot(value)) for index, value in enumerate(outputs)),
-        )
+def _combined_parts(op: str, parts: Sequence[IntExpr]) -> IntExpr:
+    """Parts put together as they are, without those that change nothing."""
+    neutral = _NEUTRAL.get(op)
+    kept = [it for it in parts if it.op != "const" or it.args[0] != neutral] or parts[:1]
+    return kept[0] if len(kept) == 1 and neutral is not None else IntExpr(op, tuple(kept))
 
 
 class _Layer:
@@ -806,46 +717,43 @@ class _Layer:
         self,
         group: int,
         known: int,
-        state: Sequence[Sequence[Part]],
-        size: int,
+        state: Sequence[Sequence[IntExpr]],
         width: int,
+        groups_of: GroupsOf,
         ranges: Ranges,
     ) -> None:
         self._group, self._before = group, known
         self._known = known | 1 << group
-        self._ranges = ranges
-        self._program = _Program(size + width)
-        self._state_size = size
-        self._slots: list[dict[Part, Value]] = []
-        position = 0
+        self._groups_of, self._ranges = groups_of, ranges
+        self._carried: list[dict[IntExpr, IntExpr]] = []
+        self._inputs: list[str] = []
         for parts in state:
-            self._slots.append({part: ("input", position + i) for i, part in enumerate(parts)})
-            position += len(parts)
-        self._next: list[Value] = []
-        self._checks: list[tuple[ValueRange, Relation, int, int]] = []
-        self._carried: dict[Part, Value] = {}
-        self._made: dict[Part, Value] = {}
+            names = [f"in{len(self._inputs) + place}" for place in range(len(parts))]
+            self._inputs += names
+            self._carried.append(dict(zip(parts, map(var, names), strict=True)))
+        self._inputs += [_column_name(group, column) for column in range(width)]
+        self._next: list[IntExpr] = []
+        self._checks: list[tuple[Bounds, Relation, int, int]] = []
+        self._values: dict[IntExpr, IntExpr] = {}
 
-    def after(self, index: int, relation: Relation) -> list[Part]:
+    def after(self, index: int, relation: Relation) -> list[IntExpr]:
         """Carries one constraint over the layer; the parts that the next state holds of it."""
-        self._carried, self._made = self._slots[index], {}
-        term = relation.term
-        touched = term.groups >> self._group & 1
-        if not touched:
-            parts = list(self._carried)
-            self._next.extend(self._carried.values())
-            return parts
+        carried = self._carried[index]
+        if not relation.groups >> self._group & 1:
+            self._next.extend(carried.values())
+            return list(carried)
+        self._values = dict(carried)
         first = len(self._next)
-        parts = _open_parts(term, self._known) if term.groups & ~self._known else []
-        self._next.extend(self._part(part) for part in parts)
-        self._checks.append((self._bounds(term), relation, first, len(self._next)))
+        parts = self._open_parts(relation.term) if relation.groups & ~self._known else []
+        self._next.extend(self._value(part) for part in parts)
+        self._checks.append((self._bounds(relation.term), relation, first, len(self._next)))
         return parts
 
     def plan(self, state: int) -> LayerPlan:
         """The finished plan, once every constraint was carried over."""
         outputs = list(self._next)
 
-        def output(value: Value | None) -> int:
+        def output(value: IntExpr | None) -> int:
             if value is None:
                 return -1
             outputs.append(value)
@@ -857,56 +765,67 @@ class _Layer:
             high = low if lower == upper else output(upper)
             least = -(2**63) if relation.least is None else relation.least
             most = 2**63 - 1 if relation.most is None else relation.most
-            checks.append(Check(low, high, least, most, relation.values, first, last))
-        return LayerPlan(self._group, self._program.tape(outputs), state, tuple(checks))
+            checks.append(([low, high, least, most, first, last], list(relation.values)))
+        named = {str(index): value for index, value in enumerate(outputs)}
+        tape = build_tape(tuple(self._inputs), named)
+        return LayerPlan(self._group, tape, state, checks)
 
-    def _part(self, part: Part) -> Value:
-        """A part that is known after the layer."""
-        if part not in self._made:
-            self._made[part] = self._find(part)
-        return self._made[part]
+    def _open_parts(self, term: IntExpr) -> list[IntExpr]:
+        """What to carry on of a term when the groups of this layer are decided."""
+        groups = self._groups_of(term)
+        if not groups & self._known:
+            return []
+        if not groups & ~self._known:
+            return [term]
+        inside = self._inside(term, self._known)
+        parts = [_combined_parts(term.op, inside)] if inside else []
+        for arg in term.args:
+            if arg not in inside:
+                parts.extend(self._open_parts(arg))
+        return parts
 
-    def _find(self, part: Part) -> Value:
-        kind, term = part
-        if kind == "all" and part in self._carried:
-            return self._carried[part]
-        if term.op == "const":
-            return ("const", term.args[0])
-        if term.op == "column":
-            return ("input", self._state_size + term.args[1])
+    def _inside(self, term: IntExpr, known: int) -> list[IntExpr]:
+        """Operands of a sum or product that depend on known groups only; no constants."""
         if term.op not in ("add", "mul"):
-            return self._program.emit(term.op, *(self._part(("all", arg)) for arg in term.args))
-        args = _inside(term, self._known) if kind == "known" else list(term.args)
-        carried = self._carried.get(("known", term))
-        values = [] if carried is None else [carried]
+            return []
+        return [
+            arg for arg in term.args if (own := self._groups_of(arg)) != 0 and not own & ~known
+        ]
+
+    def _value(self, term: IntExpr) -> IntExpr:
+        """A term that is known after the layer, over its inputs."""
+        if term not in self._values:
+            self._values[term] = self._find(term)
+        return self._values[term]
+
+    def _find(self, term: IntExpr) -> IntExpr:
+        if term.op in ("const", "var"):
+            return term
+        before, args = self._inside(term, self._before), list(term.args)
+        carried = self._values.get(_combined_parts(term.op, before)) if len(before) > 1 else None
         if carried is not None:
-            args = [arg for arg in args if not arg.groups or arg.groups & ~self._before]
-        values.extend(self._part(("all", arg)) for arg in args)
-        return self._folded(term.op, values)
+            args = [arg for arg in args if arg not in before]
+        values = [] if carried is None else [carried]
+        return _combined_parts(term.op, [*values, *map(self._value, args)])
 
-    def _folded(self, op: str, values: Sequence[Value]) -> Value:
-        result = values[0]
-        for value in values[1:]:
-            result = self._program.emit(op, result, value)
-        return result
-
-    def _bounds(self, term: Term) -> ValueRange:
+    def _bounds(self, term: IntExpr) -> Bounds:
         """The interval of a term when what is not known yet may be anything it can be."""
-        if not term.groups & ~self._known:
-            value = self._part(("all", term))
+        groups = self._groups_of(term)
+        if not groups & ~self._known:
+            value = self._value(term)
             return value, value
         low, high = self._ranges.of(term)
         if (low, high) == UNKNOWN:
             return None, None
-        if not term.groups & self._known:
-            return ("const", low), ("const", high)
+        if not groups & self._known:
+            return const(low), const(high)
         lower, upper = self._open_bounds(term)
         return (
-            ("const", low) if lower is None else lower,
-            ("const", high) if upper is None else upper,
+            const(low) if lower is None else lower,
+            const(high) if upper is None else upper,
         )
 
-    def _open_bounds(self, term: Term) -> ValueRange:
+    def _open_bounds(self, term: IntExpr) -> Bounds:
         if term.op in ("add", "mul"):
             return self._accumulated(term)
         bounds = [self._bounds(arg) for arg in term.args]
@@ -923,24 +842,23 @@ class _Layer:
                 )
         return None, None
 
-    def _accumulated(self, term: Term) -> ValueRange:
+    def _accumulated(self, term: IntExpr) -> Bounds:
         """Bounds of a sum, or of a product of a constant and parts that are not negative."""
-        inside = _inside(term, self._known)
-        parts = [arg for arg in term.args if arg.groups and arg not in inside]
-        bounds = [self._bounds(arg) for arg in parts]
+        inside = self._inside(term, self._known)
+        constants = [arg for arg in term.args if arg.op == "const"]
+        bounds = [
+            self._bounds(arg) for arg in term.args if arg.op != "const" and arg not in inside
+        ]
         if inside:
-            part: Part = ("known", term) if len(inside) > 1 else ("all", inside[0])
-            bounds.append((self._part(part),) * 2)
-        constants = [arg.args[0] for arg in term.args if not arg.groups]
+            bounds.append((self._value(_combined_parts(term.op, inside)),) * 2)
         if term.op == "mul":
-            if any(self._ranges.of(arg)[0] < 0 for arg in term.args if arg.groups):
+            if any(self._ranges.of(arg)[0] < 0 for arg in term.args if arg.op != "const"):
                 return None, None
-            if any(value < 0 for value in constants):
+            if any(arg.args[0] < 0 for arg in constants):
                 bounds = [(upper, lower) for lower, upper in bounds]
-        known: list[Value] = [("const", value) for value in constants]
-        lower, upper = ([*known, *(bound[side] for bound in bounds)] for side in (0, 1))
+        lower, upper = ([*constants, *(bound[side] for bound in bounds)] for side in (0, 1))
         return self._each(term.op, lower), self._each(term.op, upper)
 
-    def _each(self, op: str, values: Sequence[Value | None]) -> Value | None:
+    def _each(self, op: str, values: Sequence[IntExpr | None]) -> IntExpr | None:
         given = [value for value in values if value is not None]
-        return self._folded(op, given) if len(given) == len(values) else None
+        return _combined_parts(op, given) if len(given) == len(values) else None

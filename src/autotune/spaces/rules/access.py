@@ -9,15 +9,18 @@ from collections.abc import Iterable
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import (
     AffineForm,
+    Binary,
     Cast,
     Constant,
     IndexValue,
     IntExpr,
+    Load,
     ScalarExpr,
+    Select,
     const,
     operation_counts,
 )
-from autotune.ir.expressions.scalar import reads
+from autotune.ir.expressions.scalar import reads, walk
 from autotune.ir.workloads import Stage, Workload
 from autotune.spaces.rules.draft import SketchDraft
 
@@ -82,6 +85,21 @@ def operand_forms(stage: Stage, tensor: str) -> tuple[AffineForm, ...]:
     return places[0]
 
 
+def product_factors(stage: Stage, dtype: str) -> tuple[Load, ...]:
+    """The two loads of a product of elements that are or become ``dtype``; none of others."""
+    body = stage.body
+    if not isinstance(body, Binary) or body.op != "mul":
+        return ()
+    loads = []
+    for side in (body.left, body.right):
+        if isinstance(side, Cast) and side.dtype == dtype:
+            side = side.operand
+        if not isinstance(side, Load):
+            return ()
+        loads.append(side)
+    return tuple(loads)
+
+
 def depends_on(forms: tuple[AffineForm, ...], axis: str) -> bool:
     """Return whether the access moves along ``axis``."""
     return any(axis in form.axes for form in forms)
@@ -110,23 +128,6 @@ def index_of_value(value: ScalarExpr) -> IntExpr | None:
     return value.index if isinstance(value, IndexValue) else None
 
 
-def reads_at_own_point(consumer: Stage, tensor: str) -> bool:
-    """Return whether ``consumer`` reads ``tensor`` exactly at the point it writes."""
-    names = [axis.name for axis in consumer.spatial_axes]
-    if any(gather.tensor == tensor for gather in consumer.gathers):
-        return False
-    for load in consumer.loads:
-        if load.tensor != tensor:
-            continue
-        forms = consumer.forms(load)
-        if len(forms) != len(names):
-            return False
-        for form, name in zip(forms, names, strict=True):
-            if form.coefficients != {name: 1} or form.constant != 0:
-                return False
-    return True
-
-
 def is_gathered(workload: Workload, tensor: str) -> bool:
     """Return whether a stage reads ``tensor`` at indices that are computed.
 
@@ -151,6 +152,19 @@ def producer_stage(workload: Workload, tensor: str) -> Stage | None:
         if stage.name == tensor:
             return stage
     return None
+
+
+def own_producer(workload: Workload, tensor: str) -> Stage | None:
+    """The pointwise stage that computes a tensor for one reader alone; None where none does."""
+    producer = producer_stage(workload, tensor)
+    alone = tensor not in workload.outputs and len(workload.consumers(tensor)) == 1
+    return producer if producer is not None and is_pointwise(producer) and alone else None
+
+
+def is_selected(workload: Workload, tensor: str) -> bool:
+    """Tell if a tensor is computed with a condition, such as padding: a copy evaluates it."""
+    producer = producer_stage(workload, tensor)
+    return producer is not None and any(isinstance(it, Select) for it in walk(producer.body))
 
 
 def largest_divisor(extent: int, limit: int) -> int:
@@ -251,6 +265,12 @@ def rows_in_step(user: Stage, producer: Stage) -> int:
                 rows = position
                 break
     return rows
+
+
+def reads_at_own_point(user: Stage, producer: Stage) -> bool:
+    """Return whether ``user`` reads ``producer`` exactly at the point it writes."""
+    rows = rows_in_step(user, producer)
+    return rows == len(user.spatial_axes) == len(producer.spatial_axes)
 
 
 def is_without_reuse(stage: Stage) -> bool:

@@ -37,19 +37,14 @@ from autotune.ir.expressions.scalar import children, walk
 from autotune.ir.workloads import Stage, Workload
 from autotune.sketches import (
     Accumulate,
-    AtLeast,
     AtMost,
     BoundLoop,
     Constraint,
-    Factor,
-    FuseConsumer,
     FuseProducer,
     Inline,
     Order,
     Pack,
     Parallel,
-    Param,
-    ProductEquals,
     SplitReduction,
     Step,
     Tile,
@@ -62,32 +57,26 @@ from autotune.sketches.steps import inlined_stages
 from autotune.spaces.rules.access import (
     depends_on,
     dimension_of,
-    index_of_value,
     is_affine,
     is_expensive,
     is_plain,
     is_pointwise,
     largest_divisor,
     operand_forms,
+    own_producer,
     producer_stage,
     rows_behind,
     rows_in_step,
 )
-from autotune.spaces.rules.draft import SketchDraft
-from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
-from autotune.spaces.rules.row_fusion import kept_steps, producer_steps
+from autotune.spaces.rules.draft import SketchDraft, Split, loops, split
+from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule, compared
+from autotune.spaces.rules.row_fusion import with_kept, with_producers
 from autotune.spaces.rules.rule import SketchRule
 
 _ZERO, _LOWEST, _INFINITE, _OTHER = "zero", "lowest", "minus infinity", "other"
 _NO_SCORE = (_LOWEST, _INFINITE)
 # The exponential of what is this low is zero beside that of any score.
 _LOW = -1e9
-# For a comparison by which the row is subtracted from the column, and one the other way round:
-# what is added to the distance of both, and whether what is near is where it holds.
-_EDGES = {
-    1: {"le": (0, True), "lt": (-1, True), "gt": (0, False), "ge": (-1, False)},
-    -1: {"ge": (0, True), "gt": (-1, True), "lt": (0, False), "le": (-1, False)},
-}
 
 
 # A mask shows a row those columns that are at most ``offset`` beyond it, and is a selection by a
@@ -105,20 +94,15 @@ def shown_columns(condition: ScalarExpr, row: str, column: str) -> tuple[int, bo
         The offset, and whether the condition holds where ``column <= row + offset``, else where
         not; None where it depends on anything else.
     """
-    if isinstance(condition, Unary) and condition.op == "not":
-        found = shown_columns(condition.operand, row, column)
-        return None if found is None else (found[0], not found[1])
-    if not isinstance(condition, Binary):
+    found = compared(condition, True)
+    if found is None or found[0] not in (((row, 1), (column, -1)), ((column, 1), (row, -1))):
         return None
-    left, right = index_of_value(condition.left), index_of_value(condition.right)
-    distance = None if left is None or right is None else affine_form(left - right)
-    if distance is None or set(distance.coefficients) != {row, column}:
-        return None
-    sign = distance.coefficients[column]
-    if distance.coefficients[row] != -sign or condition.op not in _EDGES.get(sign, {}):
-        return None
-    shift, near = _EDGES[sign][condition.op]
-    return shift - sign * distance.constant, near
+    (first, _), (least, most) = found[0][0], found[1]
+    if first == row:
+        least, most = (None if end is None else -end for end in (most, least))
+    if most is not None:
+        return (most, True) if least is None else None
+    return None if least is None else (least - 1, False)
 
 
 @frozen
@@ -381,101 +365,75 @@ class _Tiling:
     draft: SketchDraft
     found: _Attention
 
-    @property
-    def width(self) -> int:
-        """Lanes of a vector of results."""
-        return _vector_width(self.draft, self.found.stage)
-
-    @property
-    def key_width(self) -> int:
-        """Lanes of a vector of scores."""
-        return _vector_width(self.draft, self.found.scores)
-
     def made(self) -> SketchDraft:
         """The draft with all these stages inside one parallel loop over tiles of rows."""
-        found = self.found
+        found, splits = self.found, self._splits()
         loop = f"{found.row}.0"
         inlined = [it for it in found.behind if is_pointwise(it) and not is_expensive(it)]
-        own, weight_steps = kept_steps(self.draft, found.stage, found.weights, loop)
         row = found.weights.spatial_axes[found.rows - 1].name
-        row_steps, levels = producer_steps(
-            self.draft, found.weights, f"{row}.0", found.behind, inlined, found.rows, ""
-        )
-        steps = [
-            *self._sum_steps(),
-            *weight_steps,
-            *row_steps,
-            *self._score_steps(loop),
-            *self._loop_kinds(),
-        ]
-        steps.extend(self._bounds(steps))
-        levels = [own, *levels]
-        params = [*self._params(), *(param for level in levels for param in level.params)]
-        constraints = [
-            *self._products(),
-            *(constraint for level in levels for constraint in level.constraints),
-            *self._limits(),
-        ]
         settled = [it.name for it in (found.stage, found.scores, found.weights, *found.behind)]
-        packed = [step.operand for step in steps if isinstance(step, Pack)]
-        settled.extend(operand for operand in packed if self._is_inlined(operand))
-        return self.draft.extended(
+        first = self.draft.extended(
             settled=settled,
             label=ATTENTION_LABEL,
-            params=params,
-            constraints=constraints,
-            steps=steps,
+            params=[param for it in splits for param in it.params],
+            constraints=[constraint for it in splits for constraint in it.constraints],
+            steps=[*(it.step for it in splits[:3]), *self._sum_steps(splits[1])],
+        )
+        made = with_producers(
+            with_kept(first, found.stage, found.weights, loop),
+            *(found.weights, f"{row}.0", found.behind, inlined, found.rows, ""),
+        )
+        made = made.extended(
+            constraints=self._limits(splits[0]),
+            steps=[*self._score_steps(loop, splits), *self._loop_kinds()],
+        )
+        own = made.steps[len(self.draft.steps) :]
+        packed = [step.operand for step in own if isinstance(step, Pack)]
+        return made.extended(
+            settled=[operand for operand in packed if self._is_inlined(operand)],
+            steps=self._bounds(own),
         )
 
-    def _sum_steps(self) -> list[Step]:
+    def _sum_steps(self, vectors: Split) -> list[Step]:
         """Tiles of the weighted sums."""
         stage, row = self.found.stage, self.found.row
         vector, reduced = stage.spatial_axes[-1].name, stage.reduce_axes[0].name
-        outer = tuple(f"{axis.name}.0" for axis in stage.spatial_axes[:-1])
+        outer = loops(stage.spatial_axes[:-1])
         walk = (f"{vector}.0", f"{row}.1", f"{reduced}.0", f"{reduced}.1")
-        factors = (*_levels(stage, vector, 2), const(self.width))
-        consumer = self.draft.epilogues.get(stage.name)
         steps: list[Step] = [
-            Tile(stage.name, row, _levels(stage, row, 3)),
-            Tile(stage.name, vector, factors),
-            Tile(stage.name, reduced, _levels(stage, reduced, 2)),
             Order(stage.name, (*outer, *walk, f"{row}.2", f"{vector}.1", f"{vector}.2")),
             Parallel(stage.name, outer),
         ]
         if not self._is_contiguous(stage, self.found.values):
-            steps.extend(self._pack_steps(stage, self.found.values, self.width))
-        if consumer is None:
-            steps.append(Accumulate(stage.name, f"{row}.1", factors[1:]))
-        else:
-            steps.append(FuseConsumer(consumer, stage.name, f"{row}.1", factors[1:]))
+            steps.extend(self._pack_steps(stage, self.found.values, vectors))
+        steps.append(self.draft.written(stage.name, f"{row}.1", vectors.factors[1:]))
         return steps
 
-    def _score_steps(self, loop: str) -> list[Step]:
+    def _score_steps(self, loop: str, splits: Sequence[Split]) -> list[Step]:
         """Tiles of the scores, of the rows that one iteration of ``loop`` has."""
         found, stage, row = self.found, self.found.scores, self._score_row
-        key, reduced = stage.spatial_axes[-1].name, stage.reduce_axes[-1].name
-        outer = tuple(f"{axis.name}.0" for axis in stage.spatial_axes[: found.rows - 1])
-        others = tuple(f"{axis.name}.0" for axis in stage.reduce_axes[:-1])
+        rows, *_, keys, terms = splits
+        key, reduced = keys.axis, terms.axis
+        outer = loops(stage.spatial_axes[: found.rows - 1])
+        others = loops(stage.reduce_axes[:-1])
         walk = (f"{key}.0", f"{row}.0", *others, f"{reduced}.0", f"{reduced}.1")
-        factors = (*_levels(stage, key, 2), const(self.key_width))
         return [
-            *self._pack_steps(stage, found.keys, self.key_width),
+            *self._pack_steps(stage, found.keys, keys),
             FuseProducer(stage.name, found.stage.name, loop, 1),
-            Tile(stage.name, row, _levels(found.stage, found.row, 3)[1:]),
-            Tile(stage.name, key, factors),
-            Tile(stage.name, reduced, _levels(stage, reduced, 2)),
+            Tile(stage.name, row, rows.factors[1:]),
+            keys.step,
+            terms.step,
             Order(stage.name, (*outer, *walk, f"{row}.1", f"{key}.1", f"{key}.2")),
-            Accumulate(stage.name, f"{row}.0", factors[1:]),
+            Accumulate(stage.name, f"{row}.0", keys.factors[1:]),
         ]
 
-    def _pack_steps(self, stage: Stage, operand: str, width: int) -> list[Step]:
+    def _pack_steps(self, stage: Stage, operand: str, vectors: Split) -> list[Step]:
         """The copy of an operand in panels of a register tile's width, made before the loops."""
-        vector = stage.spatial_axes[-1].name
-        dimension = dimension_of(operand_forms(stage, operand), vector)
-        lanes = width if self._is_contiguous(stage, operand) else 1
-        block = _levels(stage, vector, 2)[1] * width
+        dimension = dimension_of(operand_forms(stage, operand), vectors.axis)
+        _, tile, width = vectors.factors
+        lanes = width.value if self._is_contiguous(stage, operand) else 1
         inlined = [Inline(operand)] if self._is_inlined(operand) else []
-        return [Pack(stage.name, operand, None, dimension, block, lanes), *inlined]
+        return [Pack(stage.name, operand, None, dimension, tile * width, lanes or 1), *inlined]
 
     def _is_contiguous(self, stage: Stage, operand: str) -> bool:
         forms = operand_forms(stage, operand)
@@ -483,11 +441,7 @@ class _Tiling:
 
     def _is_inlined(self, operand: str) -> bool:
         """Return whether what is packed is computed point by point where it is packed."""
-        workload = self.draft.workload
-        producer = producer_stage(workload, operand)
-        if producer is None or not is_pointwise(producer) or operand in workload.outputs:
-            return False
-        return len(workload.consumers(operand)) == 1
+        return own_producer(self.draft.workload, operand) is not None
 
     def _loop_kinds(self) -> list[Step]:
         """Kinds of the innermost loops of both products."""
@@ -516,48 +470,38 @@ class _Tiling:
     def _score_row(self) -> str:
         return self.found.scores.spatial_axes[self.found.rows - 1].name
 
-    def _splits(self) -> Iterator[tuple[tuple[str, ...], int, tuple[int, ...] | None]]:
-        """Names of the factors of each axis, their product, and what the innermost may be."""
+    def _splits(self) -> list[Split]:
+        """Rows of the sums, their vectors and terms, and vectors and terms of the scores."""
         found = self.found
-        extent = found.stage.axis(found.row).extent
         tiles = _row_tiles(found.stage, found.rows)
-        yield _names(found.stage, found.row, 3), extent, tiles
-        for stage, width in ((found.stage, self.width), (found.scores, self.key_width)):
+        splits = [split(found.stage.name, found.stage.axis(found.row), None, None, tiles)]
+        for stage in (found.stage, found.scores):
             vector, reduced = stage.spatial_axes[-1], stage.reduce_axes[-1]
-            yield _names(stage, vector.name, 2), vector.extent // width, None
-            depth = reduced.extent
-            inner = tuple(n for n in range(1, _MOST_UNROLLED + 1) if depth % n == 0)
-            yield _names(stage, reduced.name, 2), depth, inner
+            width = _vector_width(self.draft, stage)
+            counts = range(1, _MOST_UNROLLED + 1)
+            unrolled = tuple(count for count in counts if reduced.extent % count == 0)
+            splits.append(split(stage.name, vector, None, None, inner=width))
+            splits.append(split(stage.name, reduced, None, unrolled))
+        return splits
 
-    def _params(self) -> Iterator[Param]:
-        for names, _, inner in self._splits():
-            yield from (Factor(name) for name in names[:-1])
-            yield Factor(names[-1], inner)
-
-    def _products(self) -> Iterator[Constraint]:
-        for names, extent, _ in self._splits():
-            yield ProductEquals(names, const(extent))
-
-    def _limits(self) -> Iterator[Constraint]:
+    def _limits(self, split_rows: Split) -> Iterator[Constraint]:
         """Limits of backend and machine: register tiles, the tile of scores, and shares."""
-        found, target, limits = self.found, self.draft.target, self.draft.limits
-        outer, walked, rows = _levels(found.stage, found.row, 3)
+        found, target = self.found, self.draft.target
+        outer, walked, rows = split_rows.factors
         tiles = []
-        for stage, width in ((found.stage, self.width), (found.scores, self.key_width)):
+        for stage in (found.stage, found.scores):
+            width = _vector_width(self.draft, stage)
             vectors = var(f"{stage.name}.{stage.spatial_axes[-1].name}.1")
             unrolled = rows * vectors * var(f"{stage.name}.{stage.reduce_axes[-1].name}.1")
             tile_bytes = rows * vectors * (width * stage.output.element.bytes)
-            yield AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body")
-            yield AtMost(
-                tile_bytes, limits.stack_bytes, f"{limits.source}: accumulate tile on the stack"
-            )
+            yield from self.draft.bounded(unrolled, tile_bytes)
             tiles.append(rows * vectors + vectors + 1)
         if target.vector_registers:
             for live in tiles:
                 yield AtMost(live, target.vector_registers, "vector registers", hard=False)
         heads = math.prod(axis.extent for axis in found.stage.spatial_axes[: found.rows - 1])
-        if heads * found.stage.axis(found.row).extent >= target.cores:
-            yield AtLeast(outer * heads, target.cores, "every core gets work", hard=False)
+        most = heads * found.stage.axis(found.row).extent
+        yield from self.draft.shared(outer * heads, most)
         private = [cache.size_bytes for cache in target.caches if cache.level == 2]
         if private:
             row_bytes = sum(
@@ -634,15 +578,6 @@ def _shared_operand(draft: SketchDraft, stage: Stage, rows: int, vector: str) ->
     if not (is_plain(forms[shared[0]], divided=True) and all(map(is_affine, others))):
         return None
     return shared[0] if dimension_of(forms[shared[0]], vector) is not None else None
-
-
-def _names(stage: Stage, axis: str, count: int) -> tuple[str, ...]:
-    """Names of the factors of an axis, outermost first."""
-    return tuple(f"{stage.name}.{axis}.{level}" for level in range(count))
-
-
-def _levels(stage: Stage, axis: str, count: int) -> tuple[IntExpr, ...]:
-    return tuple(map(var, _names(stage, axis, count)))
 
 
 def _row_tiles(stage: Stage, rows: int) -> tuple[int, ...]:

@@ -5,24 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autotune.ir.expressions import Load, const, var
+from autotune.ir.expressions import Load, product
 from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
-    AtLeast,
     AtMost,
     Bind,
-    Constraint,
-    Factor,
     FuseProducer,
     Order,
     Ordinal,
     Pack,
     Parallel,
-    Param,
-    ProductEquals,
     Step,
-    Tile,
-    TileCeil,
     Vectorize,
 )
 from autotune.spaces.rules.access import (
@@ -31,19 +24,25 @@ from autotune.spaces.rules.access import (
     is_plain,
     is_pointwise,
     largest_divisor,
+    own_producer,
     producer_stage,
 )
-from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.draft import SketchDraft, loops, split
 from autotune.spaces.rules.gpu_levels import (
     block_threads,
     check_gpu,
-    cover_factors,
     thread_constraints,
     thread_counts,
     vector_widths,
 )
 from autotune.spaces.rules.rule import SketchRule
-from autotune.spaces.rules.tile_params import is_covered, stream_choice, vector_levels
+from autotune.spaces.rules.tile_params import (
+    cover,
+    is_covered,
+    split_in_two,
+    stream_choice,
+    vectors_of,
+)
 
 # Rows of a tile: from a part of a cache line of the source to much of a page.
 _TILE_ROWS = (4, 8, 16, 32, 64, 128, 256)
@@ -74,38 +73,28 @@ class ElementwiseRule(SketchRule):
         rows = math.prod(axis.extent for axis in outer)
         if is_covered(draft, stage, inner) and rows >= _ROWS_FOR_CORES * draft.target.cores:
             return [_in_rows(draft, stage), *_in_tiles(draft, stage)]
-        name = f"{stage.name}.{inner.name}"
         widths = tuple(
             width
             for width in (lanes, 2 * lanes, 4 * lanes)
             if width <= inner.extent and inner.extent % width == 0
         ) or (largest_divisor(inner.extent, lanes),)
-        params = [Factor(f"{name}.0"), Factor(f"{name}.1"), Factor(f"{name}.2", widths)]
-        factors = tuple(var(param.name) for param in params)
-        cores = draft.target.cores
-        loops = [f"{axis.name}.0" for axis in outer]
+        vectors = split(stage.name, inner, None, None, widths)
+        outside, cores = loops(outer), draft.target.cores
         shared = _shared(outer, cores)
-        steps: list[Step] = [
-            Tile(stage.name, inner.name, factors),
-            Order(stage.name, (*loops, *(f"{inner.name}.{level}" for level in range(3)))),
-            Parallel(stage.name, tuple(loops[:shared]) or (*loops, f"{inner.name}.0")),
-            Vectorize(stage.name, f"{inner.name}.2"),
-        ]
-        constraints = [
-            ProductEquals(tuple(param.name for param in params), const(inner.extent)),
-        ]
-        parallel = var(f"{name}.0")
-        for axis in outer:
-            parallel = parallel * axis.extent
-        enough: list[AtLeast] = []
-        if not shared and stage.points // widths[0] >= cores:
-            enough.append(AtLeast(parallel, cores, "every core gets work", hard=False))
         choices, streams = stream_choice(draft, stage)
         plain = draft.extended(
             settled=[stage.name],
-            params=[*params, *choices],
-            constraints=[*constraints, *enough],
-            steps=[*steps, *streams],
+            splits=[vectors],
+            params=choices,
+            constraints=draft.shared(
+                vectors.factors[0] * rows, 0 if shared else stage.points // widths[0]
+            ),
+            steps=[
+                Order(stage.name, (*outside, *(f"{inner.name}.{level}" for level in range(3)))),
+                Parallel(stage.name, outside[:shared] or (*outside, f"{inner.name}.0")),
+                Vectorize(stage.name, f"{inner.name}.2"),
+                *streams,
+            ],
         )
         return [plain, *_in_tiles(draft, stage)]
 
@@ -126,14 +115,11 @@ def _shared(outer: Sequence[Axis], cores: int) -> int:
 def _in_rows(draft: SketchDraft, stage: Stage) -> SketchDraft:
     """Rows in parallel, each in whole vectors but for its last."""
     lanes, inner = draft.target.lanes(stage.output.dtype), stage.axes[-1]
-    levels = vector_levels(draft, stage, (lanes, 2 * lanes, 4 * lanes))
-    rows = tuple(f"{axis.name}.0" for axis in stage.axes[:-1])
+    rows = loops(stage.axes[:-1])
     return draft.extended(
         settled=[stage.name],
-        params=levels.params,
-        constraints=levels.constraints,
+        splits=[vectors_of(draft, stage, (lanes, 2 * lanes, 4 * lanes))],
         steps=[
-            levels.tile(stage.name, inner.name),
             Order(stage.name, (*rows, f"{inner.name}.0", f"{inner.name}.1")),
             Parallel(stage.name, rows),
             Vectorize(stage.name, f"{inner.name}.1"),
@@ -185,35 +171,21 @@ def _tiled(
             are a power of two apart displace each other in the cache.
     """
     inner = stage.axes[-1]
-    tall = [f"{stage.name}.{across.name}.{level}" for level in range(2)]
-    wide = [f"{stage.name}.{inner.name}.{level}" for level in range(3)]
+    tall = split(stage.name, across, None, rows)
+    wide = split(stage.name, inner, None, None, (width,))
     others = [axis for axis in stage.axes if axis.name not in (across.name, inner.name)]
-    shared = (*(f"{axis.name}.0" for axis in others), f"{across.name}.0", f"{inner.name}.0")
+    shared = loops([*others, across, inner])
     tile = (f"{inner.name}.1", f"{across.name}.1", f"{inner.name}.2")
-    parallel = var(tall[0]) * var(wide[0])
-    for axis in others:
-        parallel = parallel * axis.extent
-    enough: list[AtLeast] = []
-    if stage.points // (rows[0] * width) >= draft.target.cores:
-        enough.append(AtLeast(parallel, draft.target.cores, "every core gets work", hard=False))
+    parallel = tall.factors[0] * wide.factors[0] * math.prod(axis.extent for axis in others)
     fused = [copy.stage] if isinstance(copy, FuseProducer) else []
     choices, streams = stream_choice(draft, stage)
     return draft.extended(
         settled=[stage.name, *fused],
         label="transposed-tiles" if copy is None else "transposed-copies",
-        params=[
-            *(Factor(tall[0]), Factor(tall[1], rows)),
-            *(Factor(wide[0]), Factor(wide[1]), Factor(wide[2], (width,))),
-            *choices,
-        ],
-        constraints=[
-            ProductEquals(tuple(tall), const(across.extent)),
-            ProductEquals(tuple(wide), const(inner.extent)),
-            *enough,
-        ],
+        splits=[tall, wide],
+        params=choices,
+        constraints=draft.shared(parallel, stage.points // (rows[0] * width)),
         steps=[
-            Tile(stage.name, across.name, tuple(var(name) for name in tall)),
-            Tile(stage.name, inner.name, tuple(var(name) for name in wide)),
             Order(stage.name, (*shared, *tile)),
             Parallel(stage.name, shared),
             *([] if copy is None else [copy]),
@@ -232,8 +204,7 @@ def _copy(draft: SketchDraft, stage: Stage, load: Load, lanes: int) -> Pack | Fu
     producer = producer_stage(draft.workload, load.tensor)
     if producer is None:
         return Pack(stage.name, load.tensor, at, None, None, lanes) if draft.can("pack") else None
-    users = draft.workload.consumers(producer.name)
-    if not is_pointwise(producer) or len(users) > 1 or producer.name in draft.workload.outputs:
+    if own_producer(draft.workload, load.tensor) is None:
         return None
     if not draft.can("fuse_producer"):
         return None
@@ -257,16 +228,13 @@ def root_copy_steps(stage: Stage, lanes: int) -> list[Step]:
         return []
     *outer, inner = stage.axes
     width = largest_divisor(inner.extent, lanes)
-    parallel = tuple(f"{axis.name}.0" for axis in outer[: max(1, len(outer) - 1)])
+    vectors = split_in_two(stage.name, inner, (width,))
     steps: list[Step] = [
-        Tile(stage.name, inner.name, (const(inner.extent // width), const(width))),
-        Order(
-            stage.name,
-            (*(f"{axis.name}.0" for axis in outer), f"{inner.name}.0", f"{inner.name}.1"),
-        ),
+        vectors.step,
+        Order(stage.name, (*loops(outer), f"{inner.name}.0", f"{inner.name}.1")),
     ]
     if outer:
-        steps.append(Parallel(stage.name, parallel))
+        steps.append(Parallel(stage.name, loops(outer[: max(1, len(outer) - 1)])))
     if width > 1:
         steps.append(Vectorize(stage.name, f"{inner.name}.1"))
     return steps
@@ -286,8 +254,8 @@ def gpu_pointwise(draft: SketchDraft, stage: Stage) -> SketchDraft:
     check_gpu(draft.target)
     axes = [axis for axis in stage.axes if axis.extent > 1][-2:]
     if not axes:
-        loops = tuple(f"{axis.name}.0" for axis in stage.axes)
-        steps = [Bind(stage.name, loops, "block")] if loops else []
+        blocks = loops(stage.axes)
+        steps = [Bind(stage.name, blocks, "block")] if blocks else []
         return draft.extended(settled=[stage.name], steps=steps)
     counts = thread_counts([(axis.extent,) for axis in axes], draft.target)
     whole = any(count % draft.target.warp_size == 0 for count in counts)
@@ -297,58 +265,43 @@ def gpu_pointwise(draft: SketchDraft, stage: Stage) -> SketchDraft:
 
 
 def _in_blocks(draft: SketchDraft, stage: Stage, axes: list[Axis]) -> SketchDraft:
-    target = draft.target
-    names = {axis.name: [f"{stage.name}.{axis.name}.{n}" for n in range(3)] for axis in axes}
-    vector = axes[-1]
-    widths = vector_widths(vector.extent, stage.output.dtype, target)
-    params: list[Param] = []
-    constraints: list[Constraint] = []
-    for axis in axes:
-        *outer, last = names[axis.name]
-        params += [Factor(name) for name in outer]
-        params.append(Factor(last, widths) if axis is vector else Factor(last))
-        constraints.append(ProductEquals((*outer, last), const(axis.extent)))
-    threads, grid = const(1), const(1)
-    for axis in axes:
-        grid = grid * var(names[axis.name][0])
-        threads = threads * var(names[axis.name][1])
-    rest = [axis for axis in stage.axes if axis not in axes]
-    for axis in rest:
-        grid = grid * axis.extent
-    extents = [(axis.extent,) for axis in axes]
-    constraints += thread_constraints(threads, grid, extents, target)
-    if len(axes) > 1:
-        serial = var(names[axes[0].name][2])
-        constraints.append(AtMost(serial, _MAX_SERIAL, "rows of a thread", hard=False))
-    loops = [f"{axis.name}.0" for axis in stage.axes]
-    inner = [f"{axis.name}.1" for axis in axes]
-    steps: list[Step] = [
-        *(
-            Tile(stage.name, axis.name, tuple(var(name) for name in names[axis.name]))
-            for axis in axes
-        ),
-        Order(stage.name, (*loops, *inner, *(f"{axis.name}.2" for axis in axes))),
-        Bind(stage.name, tuple(loops), "block"),
-        Bind(stage.name, tuple(inner), "thread"),
-        Vectorize(stage.name, f"{vector.name}.2"),
+    *rows, vector = axes
+    widths = vector_widths(vector.extent, stage.output.dtype, draft.target)
+    splits = [
+        *(split(stage.name, axis, None, None, None) for axis in rows),
+        split(stage.name, vector, None, None, widths),
     ]
+    threads = product(it.factors[1] for it in splits)
+    rest = math.prod(axis.extent for axis in stage.axes if axis not in axes)
+    grid = product(it.factors[0] for it in splits) * rest
+    constraints = thread_constraints(threads, grid, [(it.extent,) for it in axes], draft.target)
+    if rows:
+        serial = splits[0].factors[2]
+        constraints.append(AtMost(serial, _MAX_SERIAL, "rows of a thread", hard=False))
     return draft.extended(
-        settled=[stage.name], params=params, constraints=constraints, steps=steps
+        settled=[stage.name],
+        splits=splits,
+        constraints=constraints,
+        steps=[
+            Order(stage.name, (*loops(stage.axes), *loops(axes, 1), *loops(axes, 2))),
+            Bind(stage.name, loops(stage.axes), "block"),
+            Bind(stage.name, loops(axes, 1), "thread"),
+            Vectorize(stage.name, f"{vector.name}.2"),
+        ],
     )
 
 
 def _covered(draft: SketchDraft, stage: Stage, axis: Axis) -> SketchDraft:
-    name = f"{stage.name}.threads"
-    lanes = f"{stage.name}.lanes"
+    threads = Ordinal(f"{stage.name}.threads", block_threads(axis.extent, draft.target))
     widths = vector_widths(axis.extent, stage.output.dtype, draft.target)
-    threads, width = var(name), var(lanes)
-    order = [f"{other.name}.0" for other in stage.axes]
-    steps: list[Step] = [
-        TileCeil(stage.name, axis.name, cover_factors(axis.extent, threads, width)),
-        Order(stage.name, (*order, f"{axis.name}.1", f"{axis.name}.2")),
-        Bind(stage.name, tuple(order), "block"),
-        Bind(stage.name, (f"{axis.name}.1",), "thread"),
-        Vectorize(stage.name, f"{axis.name}.2"),
-    ]
-    params = [Ordinal(name, block_threads(axis.extent, draft.target)), Ordinal(lanes, widths)]
-    return draft.extended(settled=[stage.name], params=params, steps=steps)
+    lanes = Ordinal(f"{stage.name}.lanes", widths)
+    return draft.extended(
+        settled=[stage.name],
+        splits=[cover(stage.name, axis, threads, lanes)],
+        steps=[
+            Order(stage.name, (*loops(stage.axes), f"{axis.name}.1", f"{axis.name}.2")),
+            Bind(stage.name, loops(stage.axes), "block"),
+            Bind(stage.name, (f"{axis.name}.1",), "thread"),
+            Vectorize(stage.name, f"{axis.name}.2"),
+        ],
+    )

@@ -18,7 +18,7 @@ spatial axis that is not the operand's last dimension, rows along that axis let 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from attrs import frozen
 
@@ -29,81 +29,63 @@ from autotune.ir.expressions import (
     IndexTerm,
     IntExpr,
     Load,
-    ScalarExpr,
-    Select,
-    ceildiv,
     const,
     product,
     var,
 )
-from autotune.ir.expressions.scalar import children
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.nest.loop_nest import hull, is_axis
 from autotune.sketches import (
-    Accumulate,
     AtLeast,
     AtMost,
     Bind,
+    BulkCopy,
     Constraint,
     CooperativeFetch,
     CoreMatrices,
-    Factor,
-    FuseConsumer,
     Inline,
     OneOf,
     Order,
     Ordinal,
-    PadExtent,
-    Param,
-    ProductEquals,
     SharedLayout,
     Step,
-    Tile,
     UnrollLimit,
 )
-from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.rules.access import (
     depends_on,
     is_affine,
     is_expensive,
     is_gathered,
-    is_pointwise,
+    is_selected,
     operand_forms,
+    own_producer,
     producer_stage,
 )
-from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.draft import SketchDraft, Split, loops, split
 from autotune.spaces.rules.tile_params import padded_extents
 from autotune.targets import Target
 
-__all__ = [
-    "CoreLayout",
-    "Forms",
-    "Kernel",
-    "RowLayout",
-    "fetchable",
-    "inlined_operand",
-    "neighbours",
-    "row_layout",
-    "tiled_kernel",
-    "transposable",
-]
-
+Forms = tuple[AffineForm, ...]
 """Indices of an access, by dimension."""
 
 
 @frozen
-class RowLayout:
+class FetchLayout:
     """Layout of a fetched operand in shared memory.
 
     Attributes:
-        dims: Its dimensions, outermost first.
-        pad: Elements after each row.
+        dims: Its dimensions, outermost first; the last one is along rows.
+        pad: Elements after each row; of core matrices, rows after those of each plane.
         param: The parameter that chooses ``pad``; None where there is no choice.
+        core: Elements of a row of the core matrices that warpgroups read; 0 for plain rows.
+        bulk: Elements of a row that the copy engine swizzles; None where threads fetch.
     """
 
     dims: tuple[int, ...]
-    pad: IntExpr
-    param: Ordinal | None
+    pad: IntExpr = const(0)
+    param: Ordinal | None = None
+    core: int = 0
+    bulk: IntExpr | None = None
 
     @property
     def is_turned(self) -> bool:
@@ -113,46 +95,21 @@ class RowLayout:
     def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
         """Allocated elements of the region that an access spans."""
         extents = [hull(form, {axis: reach[axis] for axis in form.coefficients}) for form in forms]
-        *outer, row = (extents[dimension] for dimension in self.dims)
-        return product(outer) * (row + self.pad)
+        padded = self.dims[-2 if self.core else -1]
+        return product(
+            extent + self.pad if dimension == padded else extent
+            for dimension, extent in enumerate(extents)
+        )
 
-    def step(self, stage: str, operand: str) -> SharedLayout | None:
+    def step(self, stage: str, operand: str) -> SharedLayout | CoreMatrices | BulkCopy | None:
         """The step that lays the operand out; None where it lies as it is indexed."""
+        if self.bulk is not None:
+            return BulkCopy(stage, operand, self.bulk)
+        if self.core:
+            return CoreMatrices(stage, operand, self.dims[-1], self.core, self.pad)
         if self.param is None and not self.is_turned:
             return None
         return SharedLayout(stage, operand, self.dims, self.pad)
-
-
-@frozen
-class CoreLayout:
-    """Layout of a fetched operand in core matrices of shared memory, which warpgroups read.
-
-    Attributes:
-        dims: Its dimensions; the last one is along the rows of core matrices.
-        width: Elements of such a row.
-        pad: Rows after those of each plane.
-        param: The parameter that chooses ``pad``.
-    """
-
-    dims: tuple[int, ...]
-    width: int
-    pad: IntExpr
-    param: Ordinal
-
-    @property
-    def is_turned(self) -> bool:
-        """True if rows lie along another dimension than the operand's last."""
-        return self.dims != tuple(range(len(self.dims)))
-
-    def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
-        """Allocated elements of the region that an access spans, of whole rows."""
-        extents = [hull(form, {axis: reach[axis] for axis in form.coefficients}) for form in forms]
-        *outer, rows, along = (extents[dimension] for dimension in self.dims)
-        return product(outer) * (rows + self.pad) * along
-
-    def step(self, stage: str, operand: str) -> CoreMatrices:
-        """The step that lays the operand out."""
-        return CoreMatrices(stage, operand, self.dims[-1], self.width, self.pad)
 
 
 def row_layout(
@@ -164,7 +121,7 @@ def row_layout(
     *,
     rows: int | None,
     padded: bool,
-) -> RowLayout:
+) -> FetchLayout:
     """The layout of an operand of ``stage`` whose axes ``tiled`` have levels.
 
     Args:
@@ -187,9 +144,9 @@ def row_layout(
     )
     vector = target.vector_bytes // element_type(tensor.dtype).bytes
     if not (padded and in_rows and met and len(dims) > 1 and vector > 1):
-        return RowLayout(dims, const(0), None)
+        return FetchLayout(dims)
     name = f"{stage.name}.{tensor.name}.pad"
-    return RowLayout(dims, var(name), Ordinal(name, (0, vector)))
+    return FetchLayout(dims, var(name), Ordinal(name, (0, vector)))
 
 
 def transposable(stage: Stage, forms: Forms, tiled: Collection[str]) -> int | None:
@@ -265,6 +222,8 @@ SPARE_REGISTERS = 32
 REGISTERS_PER_THREAD = 255
 # Buffers in shared memory begin at multiples of so many bytes.
 SHARED_ALIGNMENT = 64
+# What a block fetches at once: levels of spatial axes, and of reduce axes.
+_OF_A_FETCH = (VTHREAD, THREAD, 3, 4), (1, 2)
 LAYOUTS = ("plain", "padded", "transposed")
 """Of operands in shared memory: as they are; with padded rows; and with rows along results."""
 # Lanes that are stored at places of their own: CUDA has vectors of so many 32-bit indices.
@@ -286,37 +245,6 @@ _NEEDED = (
     "max_threads_per_block",
     "warp_size",
 )
-
-Forms = tuple[AffineForm, ...]
-
-
-@frozen
-class GpuLevels:
-    """Factors by axis (outermost first), with what they bring along.
-
-    Attributes:
-        factors: Factors of every tiled axis; axes of extent 1 are not tiled.
-        padded: Extents of the axes that may be iterated beyond their own.
-        threads: Threads of a block.
-        write_factors: Split of the innermost axis of the write-back.
-        fetch_lanes: Vector width of the fetch of each operand.
-        layouts: How each fetched operand lies in shared memory.
-        params: Parameters.
-        constraints: What the target and the workload allow, and what is good on any GPU.
-    """
-
-    factors: dict[str, tuple[IntExpr, ...]]
-    padded: dict[str, IntExpr]
-    threads: IntExpr
-    write_factors: tuple[IntExpr, ...]
-    fetch_lanes: dict[str, IntExpr]
-    layouts: dict[str, RowLayout]
-    params: tuple[Param, ...]
-    constraints: tuple[Constraint, ...]
-
-    def tiled(self, axes: Sequence[str]) -> list[str]:
-        """Return those of ``axes`` that have levels."""
-        return [axis for axis in axes if axis in self.factors]
 
 
 def check_gpu(target: Target) -> None:
@@ -367,11 +295,6 @@ def block_threads(extent: int, target: Target) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def cover_factors(extent: int, *inner: IntExpr) -> tuple[IntExpr, ...]:
-    """Factors that cover an axis: as many rounds of the given inner ones as it takes."""
-    return (ceildiv(const(extent), product(inner)), *inner)
-
-
 def thread_constraints(
     threads: IntExpr, grid: IntExpr, extents: Sequence[tuple[int, ...]], target: Target
 ) -> list[Constraint]:
@@ -391,95 +314,81 @@ def thread_constraints(
         result.append(OneOf(threads % target.warp_size, (0,), "whole warps", hard=False))
     results = math.prod(min(choices) for choices in extents)
     blocks = min(target.multiprocessors, results // (fewest * RESULTS_OF_A_THREAD))
-    if blocks > 1:
-        source = "every multiprocessor gets a block, as far as there are so many"
-        result.append(AtLeast(grid, blocks, source, hard=False))
-    return result
+    return [*result, *enough_blocks(grid, blocks)]
 
 
-def tile_levels(
-    workload: Workload,
-    stage: Stage,
-    target: Target,
-    limits: ScheduleLimits,
-    fetched: Mapping[str, Forms],
-    paddable: set[str],
-    *,
-    layouts: str = "plain",
-    whole: Collection[str] = (),
-) -> GpuLevels:
-    """Levels of a reduction whose operands in ``fetched`` go through shared memory.
+def enough_blocks(grid: IntExpr, blocks: int) -> list[Constraint]:
+    """A preference for so many blocks."""
+    source = "every multiprocessor gets a block, as far as there are so many"
+    return [AtLeast(grid, blocks, source, hard=False)] if blocks > 1 else []
 
-    Spatial axes have five (block, virtual thread, thread, and two loops of a thread around and
-    inside the inner loops over reduce axes), reduce axes three (a fetch; around and inside the
-    first of those loops). Where nothing is fetched, spatial axes have four and reduce axes
-    stay whole. Axes in ``paddable`` may be padded where every operand that depends on them is
-    fetched. ``layouts`` is one of :data:`LAYOUTS`; axes in ``whole`` have no levels: each of
-    their values has blocks of its own.
+
+def register_limits(
+    draft: SketchDraft, threads: IntExpr, tile: IntExpr, operands: IntExpr, tile_of: str
+) -> list[Constraint]:
+    """Limits of what one thread keeps to itself, and all of a block do.
+
+    Args:
+        draft: The sketch so far.
+        threads: Threads of a block.
+        tile: Bytes that a thread accumulates.
+        operands: Registers of what it reads in one step of a reduction.
+        tile_of: What the backend's limit of ``tile`` is called.
     """
-    levels = _Levels(stage, {}, {}, [], [])
-    extents = _add_axes(levels, fetched, paddable, whole)
-    laid_out = {
-        tensor: row_layout(
-            stage,
-            workload.tensors[tensor],
-            forms,
-            levels.factors,
-            target,
-            rows=transposable(stage, forms, levels.factors) if layouts == "transposed" else None,
-            padded=layouts != "plain",
-        )
-        for tensor, forms in fetched.items()
-    }
-    threads = levels.over(THREAD)
-    grid = levels.over(BLOCK) * math.prod(stage.axis(axis).extent for axis in whole)
-    levels.constraints.extend(thread_constraints(threads, grid, extents, target))
-    levels.constraints.append(
-        AtMost(levels.over(VTHREAD), MAX_VTHREADS, f"target {target.name}: virtual threads")
-    )
-    levels.constraints.extend(
-        _memory_constraints(workload, levels, target, limits, fetched, threads, laid_out)
-    )
-    lanes = {
-        tensor: _fetch_lanes(
-            operand := workload.tensors[tensor],
-            forms,
-            levels,
-            _fetch_widths(workload, operand, target, laid_out[tensor]),
-            whole,
-        )
-        for tensor, forms in fetched.items()
-    }
-    levels.params.extend(it.param for it in laid_out.values() if it.param is not None)
-    write = _write_factors(levels, target)
-    return GpuLevels(
-        levels.factors,
-        levels.padded,
-        threads,
-        write,
-        lanes,
-        laid_out,
-        tuple(levels.params),
-        tuple(levels.constraints),
-    )
+    kept = words(tile) + SPARE_REGISTERS
+    most = draft.target.registers_per_block
+    return [
+        AtMost(tile, draft.limits.stack_bytes, f"{draft.limits.source}: {tile_of} of a thread"),
+        AtMost(kept + operands, REGISTERS_PER_THREAD, "registers of a thread", hard=False),
+        AtMost(threads * kept, most, "registers of a block", hard=False),
+    ]
 
 
-def _add_axes(
-    levels: _Levels, fetched: Mapping[str, Forms], paddable: set[str], whole: Collection[str]
-) -> list[tuple[int, ...]]:
-    """Levels of all axes but ``whole`` ones; returns the extents that spatial axes may have."""
-    spatial: list[tuple[int, ...]] = []
-    for axis in levels.stage.axes:
-        if axis.extent == 1 or axis.name in whole:
-            continue
-        if axis.kind == "spatial":
-            pads = axis.name in paddable
-            extents = _extents(levels.stage, axis, fetched) if pads else (axis.extent,)
-            levels.add(axis.name, 5 if fetched else 4, extents)
-            spatial.append(extents)
-        elif fetched:
-            levels.add(axis.name, 3, (axis.extent,))
-    return spatial
+@frozen
+class _Blocks:
+    """A reduction in tiles of blocks, virtual threads and threads.
+
+    Attributes:
+        stage: The reduction.
+        splits: Splits by axis; axes of extent 1, and those with a block for each value, have none.
+    """
+
+    stage: Stage
+    splits: Mapping[str, Split]
+
+    @property
+    def spatial(self) -> list[Axis]:
+        """The spatial axes that are split."""
+        return [axis for axis in self.stage.spatial_axes if axis.name in self.splits]
+
+    def over(self, *levels: int) -> IntExpr:
+        """Product of some levels of all spatial axes."""
+        factors = [self.splits[axis.name].factors for axis in self.spatial]
+        return product(own[level] for own in factors for level in levels if level < len(own))
+
+    def reach(self, spatial: Sequence[int], reduce: Sequence[int]) -> dict[str, IntExpr]:
+        """Distance that every axis moves in some of its levels."""
+        result = {}
+        for axis in self.stage.axes:
+            chosen = spatial if axis.kind == "spatial" else reduce
+            own = self.splits[axis.name].factors if axis.name in self.splits else ()
+            result[axis.name] = product([f for level, f in enumerate(own) if level in chosen])
+        return result
+
+    def order(self) -> tuple[str, ...]:
+        """All loops, outermost first."""
+        spatial, reduce = self.spatial, self.stage.reduce_axes
+        split_up = [axis for axis in reduce if axis.name in self.splits]
+        return (
+            *loops(self.stage.spatial_axes),
+            *loops(spatial, 1),
+            *loops(spatial, 2),
+            *loops(reduce),
+            *loops(split_up, 1),
+            *loops(spatial, 3),
+            *loops(split_up, 2),
+            *loops((axis for axis in spatial if len(self.splits[axis.name].factors) > 4), 4),
+        )
 
 
 def _extents(stage: Stage, axis: Axis, fetched: Mapping[str, Forms]) -> tuple[int, ...]:
@@ -501,47 +410,6 @@ def _extents(stage: Stage, axis: Axis, fetched: Mapping[str, Forms]) -> tuple[in
     return padded_extents(axis.extent, _USEFUL_MULTIPLES, min(_SLACK, axis.extent // 4))
 
 
-@frozen
-class _Levels:
-    """Levels under construction."""
-
-    stage: Stage
-    factors: dict[str, tuple[IntExpr, ...]]
-    padded: dict[str, IntExpr]
-    params: list[Param]
-    constraints: list[Constraint]
-
-    def add(self, axis: str, count: int, extents: tuple[int, ...]) -> None:
-        names = tuple(f"{self.stage.name}.{axis}.{level}" for level in range(count))
-        total = const(extents[0])
-        if len(extents) > 1:
-            total = var(f"{self.stage.name}.{axis}.extent")
-            self.params.append(Ordinal(f"{self.stage.name}.{axis}.extent", extents))
-            self.padded[axis] = total
-        self.params.extend(Factor(name) for name in names)
-        self.constraints.append(ProductEquals(names, total))
-        self.factors[axis] = tuple(var(name) for name in names)
-
-    def over(self, level: int) -> IntExpr:
-        """Product of one level of all spatial axes."""
-        return product(
-            [
-                self.factors[axis.name][level]
-                for axis in self.stage.spatial_axes
-                if axis.name in self.factors
-            ]
-        )
-
-    def reach(self, spatial: Sequence[int], reduce: Sequence[int]) -> dict[str, IntExpr]:
-        """Distance that every axis moves in some of its levels."""
-        result = {}
-        for axis in self.stage.axes:
-            chosen = spatial if axis.kind == "spatial" else reduce
-            own = self.factors.get(axis.name, ())
-            result[axis.name] = product([f for level, f in enumerate(own) if level in chosen])
-        return result
-
-
 def _bytes(tensor: Tensor, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
     """Bytes of the region that an operand's access spans."""
     extents = [hull(form, {axis: reach[axis] for axis in form.coefficients}) for form in forms]
@@ -549,40 +417,25 @@ def _bytes(tensor: Tensor, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExp
 
 
 def _memory_constraints(
-    workload: Workload,
-    levels: _Levels,
-    target: Target,
-    limits: ScheduleLimits,
+    draft: SketchDraft,
+    blocks: _Blocks,
     fetched: Mapping[str, Forms],
-    threads: IntExpr,
-    layouts: Mapping[str, RowLayout],
+    layouts: Mapping[str, FetchLayout],
 ) -> list[Constraint]:
     """Shared memory of a block, and what one thread keeps to itself.
 
     A thread keeps its accumulators, those of every virtual thread, and the operands of one step
     of the reduction over its tile.
     """
+    target, tensors = draft.target, draft.workload.tensors
     shared, operands = const(0), const(0)
-    block = levels.reach((VTHREAD, THREAD, 3, 4), (1, 2))
-    thread = levels.reach((3, 4), ())
+    block, thread = blocks.reach(*_OF_A_FETCH), blocks.reach((3, 4), ())
     for tensor, forms in fetched.items():
         elements = layouts[tensor].elements(forms, block)
-        shared = shared + elements * workload.tensors[tensor].element.bytes
-        operands = operands + _words(_bytes(workload.tensors[tensor], forms, thread))
-    inner = [
-        factor
-        for axis in levels.stage.spatial_axes
-        if axis.name in levels.factors
-        for level, factor in enumerate(levels.factors[axis.name])
-        if level not in (BLOCK, THREAD)
-    ]
-    tile = product(inner) * levels.stage.output.element.bytes
-    kept = _words(tile) + SPARE_REGISTERS
-    result: list[Constraint] = [
-        AtMost(tile, limits.stack_bytes, f"{limits.source}: accumulators of a thread"),
-        AtMost(kept + operands, REGISTERS_PER_THREAD, "registers of a thread", hard=False),
-        AtMost(threads * kept, target.registers_per_block, "registers of a block", hard=False),
-    ]
+        shared = shared + elements * tensors[tensor].element.bytes
+        operands = operands + words(_bytes(tensors[tensor], forms, thread))
+    tile = blocks.over(VTHREAD, 3, 4) * blocks.stage.output.element.bytes
+    result = register_limits(draft, blocks.over(THREAD), tile, operands, "accumulators")
     if fetched:
         source = f"target {target.name}: shared memory of a block"
         # What rounding every buffer up may take.
@@ -591,92 +444,59 @@ def _memory_constraints(
     return result
 
 
-def _words(size: IntExpr) -> IntExpr:
+def words(size: IntExpr) -> IntExpr:
     """32-bit registers that hold so many bytes; small types are widened in none of them."""
     return (size + 3) // 4
 
 
-def _is_selected(workload: Workload, tensor: str) -> bool:
-    """Tell if a tensor is computed with a condition, such as padding: a fetch evaluates it."""
-    stages = [stage for stage in workload.stages if stage.name == tensor]
-    return any(_selects(stage.body) for stage in stages)
-
-
-def _selects(body: ScalarExpr) -> bool:
-    return isinstance(body, Select) or any(_selects(part) for part in children(body))
-
-
-def _fetch_widths(
-    workload: Workload, tensor: Tensor, target: Target, layout: RowLayout
-) -> tuple[int, ...]:
+def _fetch_widths(draft: SketchDraft, tensor: Tensor, layout: FetchLayout) -> tuple[int, ...]:
     """Widths of vectors that an operand may be fetched in, for which CUDA has types."""
     most = MAX_SCATTERED if layout.is_turned else None
-    if tensor.element.bytes == 1 and _is_selected(workload, tensor.name):
+    if tensor.element.bytes == 1 and is_selected(draft.workload, tensor.name):
         # There are no vectors of more than four bytes to hold the values of both cases.
         most = min(most or _MOST_SELECTED_BYTES, _MOST_SELECTED_BYTES)
-    widths = vector_widths(tensor.shape[-1], tensor.dtype, target)
+    widths = vector_widths(tensor.shape[-1], tensor.dtype, draft.target)
     return tuple(width for width in widths if most is None or width <= most)
 
 
 def _fetch_lanes(
     tensor: Tensor,
     forms: Forms,
-    levels: _Levels,
+    blocks: _Blocks,
     widths: tuple[int, ...],
-    whole: Collection[str],
-) -> IntExpr:
-    """Width of the vectors in which an operand is fetched: whole vectors of a row."""
+    apart: Collection[str],
+) -> tuple[Ordinal, Constraint] | None:
+    """Width of the vectors in which an operand is fetched, whole ones of a row; None: of one."""
     moving = {
         axis: coefficient
         for axis, coefficient in forms[-1].coefficients.items()
         # What has blocks of its own does not move inside them.
-        if axis not in whole
+        if axis not in apart
     }
     (axis, coefficient), *others = [*moving.items(), ("", 0)]
-    if len(widths) == 1 or len(others) != 1 or coefficient != 1 or axis not in levels.factors:
-        return const(1)
-    name = f"{levels.stage.name}.{tensor.name}.lanes"
-    levels.params.append(Ordinal(name, widths))
-    reach = levels.reach((VTHREAD, THREAD, 3, 4), (1, 2))[axis]
-    levels.constraints.append(
-        OneOf(reach % var(name), (0,), "vectors do not cross rows", hard=False)
-    )
-    return var(name)
+    if len(widths) == 1 or len(others) != 1 or coefficient != 1 or axis not in blocks.splits:
+        return None
+    name = f"{blocks.stage.name}.{tensor.name}.lanes"
+    reach = blocks.reach(*_OF_A_FETCH)[axis]
+    whole = OneOf(reach % var(name), (0,), "vectors do not cross rows", hard=False)
+    return Ordinal(name, widths), whole
 
 
-def _write_factors(levels: _Levels, target: Target) -> tuple[IntExpr, ...]:
-    """Split of the innermost axis of the write-back into vectors that divide a thread's part."""
-    axis = levels.stage.spatial_axes[-1]
-    if axis.name not in levels.factors:
-        return (const(1), const(1))
-    part = product(levels.factors[axis.name][3:])
-    widths = vector_widths(axis.extent, levels.stage.output.dtype, target)
-    if len(widths) == 1:
-        return (part, const(1))
-    name = f"{levels.stage.name}.write.lanes"
-    levels.params.append(Ordinal(name, widths))
-    levels.constraints.append(OneOf(part % var(name), (0,), "a thread writes whole vectors"))
-    return (part // var(name), var(name))
+def _write_lanes(blocks: _Blocks, target: Target) -> tuple[IntExpr, Ordinal | None]:
+    """A thread's part of the innermost axis, and the width of the vectors in which it is written.
+
+    None where these are single results.
+    """
+    axis, output = blocks.stage.spatial_axes[-1], blocks.stage.output
+    if axis.name not in blocks.splits:
+        return const(1), None
+    part = product(blocks.splits[axis.name].factors[3:])
+    widths = vector_widths(axis.extent, output.dtype, target)
+    lanes = Ordinal(f"{blocks.stage.name}.write.lanes", widths)
+    return part, lanes if len(widths) > 1 else None
 
 
 Fetched = dict[str, tuple[AffineForm, ...]]
-
-
-@frozen
-class Kernel:
-    """A part of a sketch that is one kernel.
-
-    Attributes:
-        settled: Stages that it computes.
-        params: Its parameters.
-        constraints: Those of the target, and preferences.
-        steps: Its steps.
-    """
-
-    settled: frozenset[str]
-    params: tuple[Param, ...]
-    constraints: tuple[Constraint, ...]
-    steps: tuple[Step, ...]
 
 
 def fetchable(stage: Stage, apart: Collection[str] = ()) -> Fetched:
@@ -706,99 +526,137 @@ def fetchable(stage: Stage, apart: Collection[str] = ()) -> Fetched:
 
 def tiled_kernel(
     draft: SketchDraft,
-    workload: Workload,
     stage: Stage,
     fetched: Fetched,
+    label: str,
     *,
     layouts: str = "plain",
     apart: Collection[str] = (),
-) -> Kernel:
-    """A reduction as a kernel, with the point-wise stages around it that it can compute.
+) -> SketchDraft:
+    """The draft with a reduction as a kernel, and the point-wise stages that it can compute.
+
+    Spatial axes have five levels (block, virtual thread, thread, and two loops of a thread around
+    and inside the inner loops over reduce axes), reduce axes three (a fetch; around and inside the
+    first of those loops). Where nothing is fetched, spatial axes have four and reduce axes
+    stay whole. Axes may be padded where every operand that depends on them is fetched.
 
     Args:
         draft: What is decided so far; an epilogue is for a stage that nothing splits.
-        workload: What is scheduled, with the stages that split reductions have added.
         stage: The reduction.
         fetched: Its operands that go through shared memory.
+        label: Name of the choice.
         layouts: How they lie there, of :data:`autotune.spaces.rules.gpu_levels.LAYOUTS`.
         apart: Spatial axes that have a block for each value; those of others are not padded then.
     """
-    can_pad = not apart and draft.can("pad_extent")
-    paddable = {axis.name for axis in stage.spatial_axes if can_pad}
-    levels = tile_levels(
-        workload,
-        stage,
-        draft.target,
-        draft.limits,
-        fetched,
-        paddable,
-        layouts=layouts,
-        whole=apart,
-    )
-    spatial = [axis.name for axis in stage.spatial_axes]
-    tiled = levels.tiled(spatial)
-    steps: list[Step] = [
-        *(PadExtent(stage.name, axis, extent) for axis, extent in levels.padded.items()),
-        *(Tile(stage.name, axis, factors) for axis, factors in levels.factors.items()),
-        Order(stage.name, _order(stage, levels)),
-        Bind(stage.name, tuple(f"{axis}.0" for axis in spatial), "block"),
-        Bind(stage.name, tuple(f"{axis}.1" for axis in tiled), "vthread"),
-        Bind(stage.name, tuple(f"{axis}.2" for axis in tiled), "thread"),
+    pads = not apart and draft.can("pad_extent")
+    extents = {
+        axis.name: _extents(stage, axis, fetched) if pads else (axis.extent,)
+        for axis in stage.spatial_axes
+        if axis.extent > 1 and axis.name not in apart
+    }
+    blocks = _Blocks(stage, {it.axis: it for it in _splits(stage, extents, fetched)})
+    laid_out = _laid_out(draft, blocks, fetched, layouts)
+    grid = blocks.over(BLOCK) * math.prod(stage.axis(axis).extent for axis in apart)
+    found = {
+        tensor: _fetch_lanes(
+            operand := draft.workload.tensors[tensor],
+            forms,
+            blocks,
+            _fetch_widths(draft, operand, laid_out[tensor]),
+            apart,
+        )
+        for tensor, forms in fetched.items()
+    }
+    part, write = _write_lanes(blocks, draft.target)
+    unroll = Ordinal(f"{stage.name}.unroll", UNROLL_LIMITS)
+    source = f"target {draft.target.name}: virtual threads"
+    constraints = [
+        *thread_constraints(blocks.over(THREAD), grid, list(extents.values()), draft.target),
+        AtMost(blocks.over(VTHREAD), MAX_VTHREADS, source),
+        *_memory_constraints(draft, blocks, fetched, laid_out),
+        *(whole for _, whole in filter(None, found.values())),
     ]
-    settled = {stage.name}
+    params = [lanes for lanes, _ in filter(None, found.values())]
+    params += [it.param for it in laid_out.values() if it.param is not None]
+    written = (part, const(1))
+    if write is not None:
+        params.append(write)
+        written = (part // var(write.name), var(write.name))
+        constraints.append(OneOf(part % written[1], (0,), "a thread writes whole vectors"))
+    widths = {tensor: const(1) if it is None else var(it[0].name) for tensor, it in found.items()}
+    settled, steps = _operands(draft, blocks, widths, laid_out)
+    return draft.extended(
+        settled=settled,
+        label=label,
+        splits=blocks.splits.values(),
+        params=[*params, unroll],
+        constraints=constraints,
+        steps=[
+            Order(stage.name, blocks.order()),
+            Bind(stage.name, loops(stage.spatial_axes), "block"),
+            Bind(stage.name, loops(blocks.spatial, 1), "vthread"),
+            Bind(stage.name, loops(blocks.spatial, 2), "thread"),
+            *steps,
+            draft.written(stage.name, f"{blocks.spatial[-1].name}.2", written),
+            UnrollLimit(stage.name, var(unroll.name)),
+        ],
+    )
+
+
+def _splits(
+    stage: Stage, extents: Mapping[str, tuple[int, ...]], fetched: Fetched
+) -> Iterator[Split]:
+    for axis in stage.axes:
+        if axis.name in extents:
+            levels = [None] * (5 if fetched else 4)
+            yield split(stage.name, axis, *levels, extents=extents[axis.name])
+        elif axis.kind != "spatial" and fetched and axis.extent > 1:
+            yield split(stage.name, axis, None, None, None)
+
+
+def _laid_out(
+    draft: SketchDraft, blocks: _Blocks, fetched: Fetched, layouts: str
+) -> dict[str, FetchLayout]:
+    """Layouts of all that is fetched."""
+    found = {}
+    for tensor, forms in fetched.items():
+        turned = layouts == "transposed"
+        rows = transposable(blocks.stage, forms, blocks.splits) if turned else None
+        operand, padded = draft.workload.tensors[tensor], layouts != "plain"
+        found[tensor] = row_layout(
+            blocks.stage, operand, forms, blocks.splits, draft.target, rows=rows, padded=padded
+        )
+    return found
+
+
+def _operands(
+    draft: SketchDraft,
+    blocks: _Blocks,
+    widths: Mapping[str, IntExpr],
+    layouts: Mapping[str, FetchLayout],
+) -> tuple[set[str], list[Step]]:
+    """Stages computed in the kernel, and the steps that fetch operands and compute them there."""
+    stage, settled, steps = blocks.stage, {blocks.stage.name}, list[Step]()
     at = f"{stage.reduce_axes[-1].name}.0"
     for tensor in stage.reads:
-        if tensor in fetched:
-            lanes = levels.fetch_lanes[tensor]
-            steps.append(CooperativeFetch(stage.name, tensor, at, levels.threads, lanes))
-            laid_out = levels.layouts[tensor].step(stage.name, tensor)
+        if tensor in widths:
+            threads = blocks.over(THREAD)
+            steps.append(CooperativeFetch(stage.name, tensor, at, threads, widths[tensor]))
+            laid_out = layouts[tensor].step(stage.name, tensor)
             steps += [] if laid_out is None else [laid_out]
-        if inlined_operand(draft, workload, stage, tensor, copied=tensor in fetched):
+        if inlined_operand(draft, stage, tensor, copied=tensor in widths):
             steps.append(Inline(tensor))
             settled.add(tensor)
-    consumer = draft.epilogues.get(stage.name)
-    tile_loop = f"{tiled[-1]}.2"
-    if consumer is None:
-        steps.append(Accumulate(stage.name, tile_loop, levels.write_factors))
-    else:
-        steps.append(FuseConsumer(consumer, stage.name, tile_loop, levels.write_factors))
-    unroll = f"{stage.name}.unroll"
-    steps.append(UnrollLimit(stage.name, var(unroll)))
-    return Kernel(
-        frozenset(settled),
-        (*levels.params, Ordinal(unroll, UNROLL_LIMITS)),
-        levels.constraints,
-        tuple(steps),
-    )
+    return settled, steps
 
 
-def inlined_operand(
-    draft: SketchDraft, workload: Workload, stage: Stage, tensor: str, *, copied: bool
-) -> bool:
+def inlined_operand(draft: SketchDraft, stage: Stage, tensor: str, *, copied: bool) -> bool:
     """Return whether an operand is computed where it is read, or on the way into its copy."""
-    producer = producer_stage(workload, tensor)
+    producer = own_producer(draft.workload, tensor)
     return (
         producer is not None
-        and is_pointwise(producer)
-        and tensor not in workload.outputs
-        and workload.consumers(tensor) == (stage,)
-        and not is_gathered(workload, tensor)
+        and draft.workload.consumers(tensor) == (stage,)
+        and not is_gathered(draft.workload, tensor)
         and (copied or not is_expensive(producer))
         and draft.can("inline")
     )
-
-
-def _order(stage: Stage, levels: GpuLevels) -> tuple[str, ...]:
-    spatial = [axis.name for axis in stage.spatial_axes]
-    reduce = [axis.name for axis in stage.reduce_axes]
-    tiled, split = levels.tiled(spatial), levels.tiled(reduce)
-    depth = max(len(levels.factors[axis]) for axis in tiled)
-    loops = [f"{axis}.0" for axis in spatial]
-    loops += [f"{axis}.{level}" for level in (1, 2) for axis in tiled]
-    loops += [f"{axis}.0" for axis in reduce]
-    loops += [f"{axis}.1" for axis in split]
-    loops += [f"{axis}.3" for axis in tiled]
-    if depth > 4:
-        loops += [f"{axis}.2" for axis in split]
-        loops += [f"{axis}.4" for axis in tiled]
-    return tuple(loops)

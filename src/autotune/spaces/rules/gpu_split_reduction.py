@@ -13,50 +13,38 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
-from autotune.ir.expressions import const, var
-from autotune.ir.workloads import Stage, Workload
+from autotune.ir.expressions import const
+from autotune.ir.workloads import Stage
 from autotune.sketches import (
-    Accumulate,
     Bind,
     ChunkReduction,
-    Factor,
-    FuseConsumer,
-    Im2col,
     Order,
-    ProductEquals,
-    Step,
-    Tile,
     Vectorize,
     added_axis,
     partial_name,
     split_reduction,
 )
 from autotune.spaces.rules.access import is_affine, is_pointwise
-from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.draft import SketchDraft, loops, split
 from autotune.spaces.rules.gpu_levels import (
-    Kernel,
     fetchable,
     thread_constraints,
     tiled_kernel,
     vector_widths,
 )
-from autotune.spaces.rules.gpu_tensor_tiling import as_matrices, tensor_kernel
+from autotune.spaces.rules.gpu_tensor_tiling import (
+    TENSOR_LABEL,
+    TENSOR_LABELS,
+    as_matrices,
+    tensor_kernel,
+)
 from autotune.targets import Target
 
-__all__ = [
-    "SPLIT_BULK_LABEL",
-    "SPLIT_LABELS",
-    "SPLIT_WARPGROUP_LABEL",
-    "chunk_counts",
-    "split_drafts",
-]
+__all__ = ["SPLIT_LABELS", "chunk_counts", "split_drafts"]
 
 _LABELS = ("split-reduction", "split-reduction-wide")
-_TENSOR_LABEL = "split-tensor-cores"
-SPLIT_WARPGROUP_LABEL = "split-tensor-cores-warpgroup"
-SPLIT_BULK_LABEL = "split-tensor-cores-bulk"
-_TENSOR_LABELS = (SPLIT_WARPGROUP_LABEL, SPLIT_BULK_LABEL, _TENSOR_LABEL)
-SPLIT_LABELS = (*_LABELS, *_TENSOR_LABELS)
+_PREFIX = "split-"
+SPLIT_LABELS = (*_LABELS, *(_PREFIX + label for label in TENSOR_LABELS))
 
 # Numbers of parts that are tried; of the two in a space, the larger is four times the other.
 _COUNTS = (64, 32, 16, 8, 4)
@@ -81,11 +69,13 @@ def split_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
     found = {}
     for label, chunk in zip(_LABELS, _chunks(draft, stage), strict=False):
         found[label] = _split(draft, stage, chunk, label)
-    for label in _TENSOR_LABELS:
-        made = _split_products(draft, stage, label) or _split_matrices(draft, stage, label)
+    for label in TENSOR_LABELS:
+        made = _split_products(draft, stage, label)
+        if made is None and (matrices := as_matrices(draft, stage)) is not None:
+            made = _split_products(matrices, matrices.workload.stage(stage.name), label)
         if made is not None:
-            found[label] = made
-    return found
+            found[_PREFIX + label] = made
+    return {label: evolve(made, workload=draft.workload) for label, made in found.items()}
 
 
 def _chunks(draft: SketchDraft, stage: Stage) -> list[ChunkReduction]:
@@ -118,20 +108,19 @@ def chunk_counts(stage: Stage, target: Target) -> tuple[int, ...]:
 
 
 def _split(draft: SketchDraft, stage: Stage, chunk: ChunkReduction, label: str) -> SketchDraft:
-    workload = split_reduction(draft.workload, chunk)
-    partial = workload.stage(partial_name(stage.name))
-    apart = (added_axis(chunk),)
-    fetched = fetchable(partial, apart)
+    whole = _in_parts(draft, chunk)
+    partial, apart = whole.workload.stage(partial_name(stage.name)), (added_axis(chunk),)
     layouts = "padded" if draft.can("shared_layout") else "plain"
-    first = tiled_kernel(draft, workload, partial, fetched, layouts=layouts, apart=apart)
-    second = _combining(draft, workload, workload.stage(stage.name))
-    return draft.extended(
-        settled=first.settled | second.settled,
-        label=label,
-        params=(*first.params, *second.params),
-        constraints=(*first.constraints, *second.constraints),
-        steps=(chunk, *first.steps, *second.steps),
+    fetched = fetchable(partial, apart)
+    return _combined(
+        tiled_kernel(whole, partial, fetched, label, layouts=layouts, apart=apart), stage
     )
+
+
+def _in_parts(draft: SketchDraft, chunk: ChunkReduction) -> SketchDraft:
+    """The draft with a reduction in parts."""
+    workload = split_reduction(draft.workload, chunk)
+    return evolve(draft, workload=workload).extended(steps=(chunk,))
 
 
 def _split_products(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft | None:
@@ -139,22 +128,10 @@ def _split_products(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft
     chunks = _chunks(draft, stage)
     if not chunks:
         return None
-    of_warpgroups, bulk = label != _TENSOR_LABEL, label == SPLIT_BULK_LABEL
-    chunk = _middle(chunks) if of_warpgroups else chunks[0]
-    workload = split_reduction(draft.workload, chunk)
-    partial = workload.stage(partial_name(stage.name))
-    whole = evolve(draft, workload=workload).extended(settled=(), steps=(chunk,))
-    first = tensor_kernel(whole, partial, label, of_warpgroups=of_warpgroups, bulk=bulk)
-    if first is None:
-        return None
-    second = _combining(draft, workload, workload.stage(stage.name))
-    both = first.extended(
-        settled=second.settled,
-        params=second.params,
-        constraints=second.constraints,
-        steps=second.steps,
-    )
-    return evolve(both, workload=draft.workload)
+    whole = _in_parts(draft, chunks[0] if label == TENSOR_LABEL else _middle(chunks))
+    partial = whole.workload.stage(partial_name(stage.name))
+    first = tensor_kernel(whole, partial, label, _PREFIX)
+    return None if first is None else _combined(first, stage)
 
 
 def _middle(chunks: Sequence[ChunkReduction]) -> ChunkReduction:
@@ -167,44 +144,24 @@ def _middle(chunks: Sequence[ChunkReduction]) -> ChunkReduction:
     return evolve(chunks[0], chunks=math.isqrt(chunks[0].chunks * chunks[-1].chunks))
 
 
-def _split_matrices(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft | None:
-    """As :func:`_split_products`, of what is a product of matrices after step ``im2col``."""
-    step = Im2col(stage.name)
-    matrices = as_matrices(draft, step)
-    if matrices is None:
-        return None
-    first = evolve(matrices, steps=(step, *draft.steps))
-    found = _split_products(first, matrices.workload.stage(stage.name), label)
-    return None if found is None else evolve(found, workload=draft.workload)
-
-
-def _combining(draft: SketchDraft, workload: Workload, stage: Stage) -> Kernel:
+def _combined(parts: SketchDraft, whole: Stage) -> SketchDraft:
     """Partial results added up, each result by one thread, neighbours in vectors."""
+    stage = parts.workload.stage(whole.name)
     *outer, inner = stage.spatial_axes
-    names = tuple(f"{stage.name}.{inner.name}.{level}" for level in range(3))
-    widths = vector_widths(inner.extent, stage.output.dtype, draft.target)
-    blocks, threads, lanes = (var(name) for name in names)
-    rows = tuple(f"{axis.name}.0" for axis in outer)
-    at, vector = f"{inner.name}.1", f"{inner.name}.2"
-    combined = tuple(f"{axis.name}.0" for axis in stage.reduce_axes)
-    steps: list[Step] = [
-        Tile(stage.name, inner.name, (blocks, threads, lanes)),
-        Order(stage.name, (*rows, f"{inner.name}.0", at, *combined, vector)),
-        Bind(stage.name, (*rows, f"{inner.name}.0"), "block"),
-        Bind(stage.name, (at,), "thread"),
-        Vectorize(stage.name, vector),
-    ]
-    consumer = draft.epilogues.get(stage.name)
-    factors = (const(1), lanes)
-    if consumer is None:
-        steps.append(Accumulate(stage.name, at, factors))
-    else:
-        steps.append(FuseConsumer(consumer, stage.name, at, factors))
+    widths = vector_widths(inner.extent, stage.output.dtype, parts.target)
+    vectors = split(stage.name, inner, None, None, widths)
+    blocks, threads, lanes = vectors.factors
+    rows, at, vector = loops(stage.spatial_axes), f"{inner.name}.1", f"{inner.name}.2"
     grid = blocks * math.prod(axis.extent for axis in outer)
-    constraints = thread_constraints(threads, grid, [(inner.extent,)], draft.target)
-    return Kernel(
-        frozenset({stage.name}),
-        (Factor(names[0]), Factor(names[1]), Factor(names[2], widths)),
-        (ProductEquals(names, const(inner.extent)), *constraints),
-        tuple(steps),
+    return parts.extended(
+        settled=[stage.name],
+        splits=[vectors],
+        constraints=thread_constraints(threads, grid, [(inner.extent,)], parts.target),
+        steps=[
+            Order(stage.name, (*rows, at, *loops(stage.reduce_axes), vector)),
+            Bind(stage.name, rows, "block"),
+            Bind(stage.name, (at,), "thread"),
+            Vectorize(stage.name, vector),
+            parts.written(stage.name, at, (const(1), lanes)),
+        ],
     )

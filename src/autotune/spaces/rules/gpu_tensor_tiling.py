@@ -21,8 +21,7 @@ what is computed there is not written. The instructions know nothing of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping
 
 from attrs import evolve, frozen
 
@@ -30,8 +29,6 @@ from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import (
     AffineForm,
-    Binary,
-    Cast,
     Constant,
     IntExpr,
     Load,
@@ -43,33 +40,24 @@ from autotune.ir.expressions import (
     select,
     var,
 )
-from autotune.ir.expressions.integer import evaluate
-from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Axis, Stage
-from autotune.nest.loop_nest import hull, is_axis
+from autotune.nest.loop_nest import is_axis
 from autotune.sketches import (
-    Accumulate,
     AtLeast,
     AtMost,
     Bind,
-    BulkCopy,
     Constraint,
     CooperativeFetch,
-    CoreMatrices,
     Factor,
-    FuseConsumer,
     Im2col,
     Inline,
     OneOf,
     Order,
     Ordinal,
-    PadExtent,
     Param,
     PipelineFetches,
     ProductEquals,
-    SharedLayout,
     Step,
-    Tile,
     UnrollLimit,
     WarpTensorize,
     im2col,
@@ -82,19 +70,17 @@ from autotune.sketches.copy_engine import (
     VECTOR_BYTES,
 )
 from autotune.sketches.intrinsics import Digit, Intrinsic, find_intrinsic, result_levels
-from autotune.spaces.rules.access import operand_forms, round_up
-from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.access import is_selected, operand_forms, product_factors, round_up
+from autotune.spaces.rules.draft import SketchDraft, Split, loops
 from autotune.spaces.rules.gpu_levels import (
     MAX_SCATTERED,
-    REGISTERS_PER_THREAD,
     SHARED_ALIGNMENT,
-    SPARE_REGISTERS,
     UNROLL_LIMITS,
-    CoreLayout,
-    Forms,
-    RowLayout,
+    FetchLayout,
+    enough_blocks,
     inlined_operand,
     neighbours,
+    register_limits,
     vector_widths,
 )
 from autotune.spaces.rules.tile_params import padded_extents
@@ -149,81 +135,68 @@ def tensor_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
     of the instruction are padded, where the backend can and they become at most twice as long.
     """
     found = _kernels(draft, stage)
-    step = Im2col(stage.name)
-    matrices = None if found else as_matrices(draft, step)
+    matrices = None if found else as_matrices(draft, stage)
     if matrices is None:
         return found
-    return {
-        label: evolve(made, workload=draft.workload, steps=(step, *made.steps))
-        for label, made in _kernels(matrices, matrices.workload.stage(stage.name)).items()
-    }
+    made = _kernels(matrices, matrices.workload.stage(stage.name))
+    return {label: evolve(it, workload=draft.workload) for label, it in made.items()}
 
 
 def _kernels(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
-    made = {
-        label: tensor_kernel(
-            draft,
-            stage,
-            label,
-            of_warpgroups=label != TENSOR_LABEL,
-            bulk=label == BULK_LABEL,
-        )
-        for label in TENSOR_LABELS
-    }
+    made = {label: tensor_kernel(draft, stage, label) for label in TENSOR_LABELS}
     return {label: found for label, found in made.items() if found is not None}
 
 
 def tensor_kernel(
-    draft: SketchDraft, stage: Stage, label: str, *, of_warpgroups: bool, bulk: bool = False
+    draft: SketchDraft, stage: Stage, label: str, prefix: str = ""
 ) -> SketchDraft | None:
     """The draft with a stage as a product on tensor cores; None where no instruction computes it.
 
-    Of a stage that is a part of a reduction, an axis of a batch may count the parts. Instructions
-    are those of warpgroups, or else those of warps; ``bulk``: what they multiply is fetched by the
-    copy engine.
+    Args:
+        draft: What is decided so far.
+        stage: The product. Of a part of a reduction, an axis of a batch may count the parts.
+        label: One of :data:`TENSOR_LABELS`. Instructions are those of warps or of warpgroups; what
+            the latter multiply may be fetched by the copy engine.
+        prefix: Of the label that the sketch gets.
     """
-    layout = "core_matrices" if of_warpgroups else "shared_layout"
+    of_warps = label == TENSOR_LABEL
+    layout = "shared_layout" if of_warps else "core_matrices"
     if not draft.can("warp_tensorize", "fetch", layout):
         return None
-    for name in _OF_WARPGROUPS if of_warpgroups else _INSTRUCTIONS:
+    for name in _INSTRUCTIONS if of_warps else _OF_WARPGROUPS:
         call = find_intrinsic(name)
         found = match_product(draft, stage, call) if call.supported_by(draft.target) else None
-        if found is not None and bulk:
+        if found is not None and label == BULK_LABEL:
             found = bulk_product(draft, found)
         if found is not None and (not call.rounds_when_fetched or _are_moved(draft, found)):
-            return _sketch(draft, found, label)
+            return _sketch(draft, found, prefix + label)
     return None
 
 
-def as_matrices(draft: SketchDraft, step: Im2col) -> SketchDraft | None:
+def as_matrices(draft: SketchDraft, stage: Stage) -> SketchDraft | None:
     """The draft with a stage as a product of matrices, where it is one and can be replayed."""
     if not draft.can("im2col", "inline"):
         return None
+    step = Im2col(stage.name)
     try:
-        return evolve(draft, workload=im2col(draft.workload, step))
+        return evolve(draft, workload=im2col(draft.workload, step), steps=(step, *draft.steps))
     except InvalidValueError:
         return None
 
 
 def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDraft | None:
-    stage = product_.stage
+    stage, call = product_.stage, product_.call
     rows, columns, reduce = product_.axes
-    params, constraints = _levels(product_)
+    splits = [product_.split(axis) for axis in product_.axes]
     lanes = {it.tensor: _fetch_lanes(draft, product_, it) for it in product_.factors}
-    params += [param for param, _, _ in lanes.values() if param is not None]
+    params = [param for param, _, _ in lanes.values() if param is not None]
     params += [it.layout.param for it in product_.factors if it.layout.param is not None]
-    constraints += [constraint for _, constraint, _ in lanes.values()]
-    batch = tuple(f"{axis.name}.0" for axis in product_.batch)
-    blocks = (*batch, f"{rows}.0", f"{columns}.0")
+    blocks = (*loops(product_.batch), f"{rows}.0", f"{columns}.0")
     threads = (f"{rows}.1", f"{columns}.1", *product_.lane_levels())
-    terms = product_.step_level()
+    terms, at = product_.step_level(), f"{reduce}.0"
     tile = (f"{rows}.2", f"{columns}.2", *product_.kept_levels(), terms)
-    at = f"{reduce}.0"
     between = tuple(name for name in (f"{reduce}.1",) if name != terms)
-    padding = [product_.padding(axis) for axis in product_.axes]
     steps: list[Step] = [
-        *(step for step in padding if step is not None),
-        *(Tile(stage.name, axis, product_.levels(axis)) for axis in product_.axes),
         Order(stage.name, (*blocks, *threads, at, *between, *tile)),
         Bind(stage.name, blocks, "block"),
         Bind(stage.name, threads, "thread"),
@@ -238,45 +211,70 @@ def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDr
         inlined = _inlined(draft, stage, it.tensor)
         steps += map(Inline, inlined)
         settled.update(inlined)
-    pipeline = fetch_pipeline(draft, stage, at, params, steps, _depths(product_))
-    if _is_bulk(product_) and not pipeline.steps:
+    depths = _depths(draft, product_, {name: it for name, (it, _, _) in lanes.items()})
+    if product_.is_bulk and not depths:
         return None
-    params += pipeline.params
-    steps += pipeline.steps
-    constraints += [*_limits(draft, product_, pipeline), *pipeline.constraints]
-    written = (product_.factor(columns, 2), product_.levels(columns)[-1])
-    consumer = draft.epilogues.get(stage.name)
-    if consumer is None:
-        steps.append(Accumulate(stage.name, threads[-1], written))
-    else:
-        steps.append(FuseConsumer(consumer, stage.name, threads[-1], written))
-    unroll = f"{stage.name}.unroll"
-    steps.append(WarpTensorize(stage.name, tile, product_.call.name))
-    steps.append(UnrollLimit(stage.name, var(unroll)))
-    of_warpgroup = product_.call.is_of_warpgroup
-    params.append(Ordinal(unroll, _WARPGROUP_UNROLL_LIMITS if of_warpgroup else UNROLL_LIMITS))
+    stages, depth = Ordinal(f"{stage.name}.stages", depths), const(1)
+    constraints = [constraint for _, constraint, _ in lanes.values()]
+    ahead: list[Constraint] = []
+    if depths:
+        depth = var(stages.name)
+        params.append(stages)
+        steps.append(PipelineFetches(stage.name, at, depth))
+        rounds = product_.factor(reduce, 0)
+        ahead.append(AtLeast(rounds - depth, 0, "as many iterations as stages"))
+    limits = _WARPGROUP_UNROLL_LIMITS if call.is_of_warpgroup else UNROLL_LIMITS
+    unroll = Ordinal(f"{stage.name}.unroll", limits)
     return draft.extended(
         settled=settled,
         label=label,
-        params=params,
-        constraints=constraints,
-        steps=steps,
+        splits=splits,
+        params=[*params, unroll],
+        constraints=[*constraints, *_limits(draft, product_, depth), *ahead],
+        steps=[
+            *steps,
+            draft.written(
+                stage.name, threads[-1], (product_.factor(columns, 2), splits[1].factors[-1])
+            ),
+            WarpTensorize(stage.name, tile, call.name),
+            UnrollLimit(stage.name, var(unroll.name)),
+        ],
     )
 
 
-def _depths(product_: MatrixProduct) -> tuple[int, ...]:
-    """Stages to choose from.
+def _depths(
+    draft: SketchDraft, product_: MatrixProduct, lanes: Mapping[str, Ordinal | None]
+) -> tuple[int, ...]:
+    """Stages to choose from, of iterations whose fetches are in shared memory at once.
 
-    Threads that round what they fetch wait for it: of further stages nothing is on its way. What
-    the copy engine fetches is always ahead.
+    None where not everything that is fetched can be copied asynchronously. Threads that round
+    what they fetch wait for it: of further stages nothing is on its way. What the copy engine
+    fetches is always ahead.
+
+    Args:
+        draft: What is decided so far.
+        product_: The product.
+        lanes: Choices of the width in which each factor is fetched; None: what the engine copies.
     """
+    depths = DEPTHS[1:] if product_.is_bulk else DEPTHS
     if product_.call.rounds_when_fetched:
-        return DEPTHS[:2]
-    return DEPTHS[1:] if _is_bulk(product_) else DEPTHS
-
-
-def _is_bulk(product_: MatrixProduct) -> bool:
-    return isinstance(product_.left.layout, BulkLayout)
+        depths = DEPTHS[:2]
+    capable = compute_capability(draft.target.processor) >= _FIRST_CAPABILITY
+    if not (capable and draft.can("pipeline_fetches") and _are_moved(draft, product_)):
+        return ()
+    for it in product_.factors:
+        size, choice = draft.workload.tensors[it.tensor].element.bytes, lanes[it.tensor]
+        widths = (VECTOR_BYTES // size,) if choice is None else choice.values
+        # Neighbours that are copied together are not laid out in different rows.
+        one_by_one = it.layout.core and widths == (1,)
+        if it.layout.is_turned and not one_by_one:
+            return ()
+        if any(width * size not in _COPIED_BYTES for width in widths):
+            return ()
+    reduce = product_.stage.reduce_axes[0]
+    most = -(-reduce.extent // product_.call_extent(reduce.name))
+    found = tuple(depth for depth in depths if depth <= most)
+    return found if max(found, default=1) > 1 else ()
 
 
 def _are_moved(draft: SketchDraft, product_: MatrixProduct) -> bool:
@@ -288,26 +286,11 @@ def _are_moved(draft: SketchDraft, product_: MatrixProduct) -> bool:
 def _inlined(draft: SketchDraft, stage: Stage, tensor: str) -> list[str]:
     """Stages computed on the way into the copy of a factor, the first stage first."""
     workload = draft.workload
-    if tensor in draft.settled or not inlined_operand(draft, workload, stage, tensor, copied=True):
+    if tensor in draft.settled or not inlined_operand(draft, stage, tensor, copied=True):
         return []
     before = workload.stage(tensor)
     gathered = [it for read in before.reads for it in _inlined(draft, before, read)]
     return [*gathered, tensor]
-
-
-def _levels(product_: MatrixProduct) -> tuple[list[Param], list[Constraint]]:
-    params: list[Param] = []
-    constraints: list[Constraint] = []
-    for axis in product_.axes:
-        calls = product_.calls(axis)
-        if calls.value is None:
-            of_call = product_.call_extent(axis)
-            counts = tuple(extent // of_call for extent in product_.extents[axis])
-            params.append(Ordinal(f"{product_.stage.name}.{axis}.calls", counts))
-        names = product_.chosen(axis)
-        params += [Factor(name) for name in names]
-        constraints.append(ProductEquals(names, calls))
-    return params, constraints
 
 
 def _threads(product_: MatrixProduct) -> IntExpr:
@@ -319,18 +302,18 @@ def _reach(product_: MatrixProduct) -> dict[str, IntExpr]:
     """Distance that each axis moves in one block, between two fetches."""
     reach: dict[str, IntExpr] = {axis.name: const(1) for axis in product_.stage.axes}
     for axis in product_.axes:
-        reach[axis] = product(product_.levels(axis)[1:])
+        reach[axis] = product(product_.split(axis).factors[1:])
     return reach
 
 
 def _fetch_lanes(
     draft: SketchDraft, product_: MatrixProduct, factor: MatrixFactor
-) -> tuple[Param | None, Constraint, IntExpr]:
+) -> tuple[Ordinal | None, Constraint, IntExpr]:
     """Width of the vectors in which a factor is fetched, and that rows have whole ones."""
-    if isinstance(factor.layout, BulkLayout):
-        return None, factor.layout.whole, const(factor.layout.vector)
     tensor = draft.workload.tensors[factor.tensor]
     size = element_type(tensor.dtype).bytes
+    if factor.whole is not None:
+        return None, factor.whole, const(VECTOR_BYTES // size)
     run = neighbours(draft.workload, tensor.name)
     widths = vector_widths(run, tensor.dtype, draft.target)
     if factor.layout.is_turned:
@@ -350,16 +333,13 @@ def _fetch_lanes(
 def _is_guarded(draft: SketchDraft, product_: MatrixProduct, factor: MatrixFactor) -> bool:
     """Tell if a fetch has conditions: of what lies beyond an extent, or of what it computes."""
     read = {axis for form in factor.forms for axis in form.coefficients}
-    if any(product_.padding(axis) for axis in product_.axes if axis in read):
+    if any(product_.is_padded(axis) for axis in product_.axes if axis in read):
         return True
     inlined = _inlined(draft, product_.stage, factor.tensor)
-    bodies = [draft.workload.stage(name).body for name in inlined]
-    return any(isinstance(node, Select) for body in bodies for node in walk(body))
+    return any(is_selected(draft.workload, name) for name in inlined)
 
 
-def _limits(
-    draft: SketchDraft, product_: MatrixProduct, pipeline: FetchPipeline
-) -> list[Constraint]:
+def _limits(draft: SketchDraft, product_: MatrixProduct, depth: IntExpr) -> list[Constraint]:
     """Threads, shared memory and registers."""
     target, (rows, columns, _) = draft.target, product_.axes
     stage, call = product_.stage, product_.call
@@ -372,19 +352,18 @@ def _limits(
     tile = results * stage.output.element.bytes
     fragments = down * _registers(call, call.left.dtype, left=True)
     fragments = fragments + across * _registers(call, call.right.dtype, left=False)
-    kept = (tile + _WORD_BYTES - 1) // _WORD_BYTES + SPARE_REGISTERS
     threads = _threads(product_)
     batch = math.prod(axis.extent for axis in product_.batch)
     grid = product_.factor(rows, 0) * product_.factor(columns, 0) * batch
     # What rounding every buffer up may take, and barriers of the copy engine in front of them.
     rounded = 2 * (SHARED_ALIGNMENT - 1)
-    most = pipeline.shared_bytes - (3 * SWIZZLED_ALIGNMENT if _is_bulk(product_) else rounded)
+    pipelined = depth.value is None
+    most = most_shared_memory(target) if pipelined else target.shared_memory_bytes
+    most -= 3 * SWIZZLED_ALIGNMENT if product_.is_bulk else rounded
     found: list[Constraint] = [
-        AtMost(shared * pipeline.depth, most, f"target {target.name}: shared memory of a block"),
+        AtMost(shared * depth, most, f"target {target.name}: shared memory of a block"),
         AtMost(threads, target.max_threads_per_block, f"target {target.name}: threads of a block"),
-        AtMost(tile, draft.limits.stack_bytes, f"{draft.limits.source}: results of a thread"),
-        AtMost(kept + fragments, REGISTERS_PER_THREAD, "registers of a thread", hard=False),
-        AtMost(threads * kept, target.registers_per_block, "registers of a block", hard=False),
+        *register_limits(draft, threads, tile, fragments, "results"),
     ]
     if call.is_of_warpgroup:
         found += _columns_of_an_instruction(product_)
@@ -394,10 +373,7 @@ def _limits(
     if call.is_of_warpgroup:
         # Tiles of 64 rows leave few choices: 128 blocks are better for 132 than 256 are.
         blocks = blocks * _BUSY_SHARE[0] // _BUSY_SHARE[1]
-    if blocks > 1:
-        source = "every multiprocessor gets a block, as far as there are so many"
-        found.append(AtLeast(grid, blocks, source, hard=False))
-    return found
+    return [*found, *enough_blocks(grid, blocks)]
 
 
 def _columns_of_an_instruction(product_: MatrixProduct) -> list[Constraint]:
@@ -415,41 +391,6 @@ def _columns_of_an_instruction(product_: MatrixProduct) -> list[Constraint]:
 def _registers(call: Intrinsic, dtype: str, *, left: bool) -> int:
     fragment = (call.left if left else call.right).fragment
     return 0 if fragment is None else fragment.registers(dtype)
-
-
-@frozen
-class BulkLayout:
-    """Layout of a factor in shared memory that the copy engine fetches: in panels of rows.
-
-    Attributes:
-        row: Elements of a row: of 128 bytes where tiles have whole ones, else of 64 or 32.
-        vector: Elements of 16 bytes, which stay together.
-        whole: That tiles have whole rows of 32 bytes.
-    """
-
-    row: IntExpr
-    vector: int
-    whole: Constraint
-
-    @property
-    def param(self) -> None:
-        """There is no choice: the widest rows take the fewest copies."""
-        return None
-
-    @property
-    def is_turned(self) -> bool:
-        """True if rows lie along another dimension than the operand's last: never."""
-        return False
-
-    def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
-        """Allocated elements of the region that an access spans."""
-        return product(
-            hull(form, {axis: reach[axis] for axis in form.coefficients}) for form in forms
-        )
-
-    def step(self, stage: str, operand: str) -> BulkCopy:
-        """The step that has the engine copy the operand."""
-        return BulkCopy(stage, operand, self.row)
 
 
 def bulk_product(draft: SketchDraft, matrices: MatrixProduct) -> MatrixProduct | None:
@@ -482,94 +423,15 @@ def _bulk_factor(
     row = select(less(tile % middle, 1), middle, narrow)
     row = select(less(tile % wide, 1), wide, row)
     whole = OneOf(tile % narrow, (0,), "tiles have whole rows that the copy engine swizzles")
-    return evolve(factor, layout=BulkLayout(row, VECTOR_BYTES // size, whole))
+    return evolve(factor, layout=FetchLayout(factor.layout.dims, bulk=row), whole=whole)
 
 
-DEPTHS = (1, 2, 3, 4)
+DEPTHS: tuple[int, ...] = (1, 2, 3, 4)
 """Stages to choose from: more hide no more latency than they cost residency."""
 
 _FIRST_CAPABILITY = 80
 # What one asynchronous copy of a thread moves.
 _COPIED_BYTES = (4, 8, 16)
-
-
-@frozen
-class FetchPipeline:
-    """Number of iterations of a loop that have what they fetch in shared memory at once.
-
-    Attributes:
-        depth: The number.
-        shared_bytes: Shared memory that a block may have.
-        params: The parameter that chooses it; none where everything is waited for.
-        steps: The step that says so, where there is a choice.
-        constraints: What the loop allows.
-    """
-
-    depth: IntExpr
-    shared_bytes: int
-    params: tuple[Param, ...] = ()
-    steps: tuple[Step, ...] = ()
-    constraints: tuple[Constraint, ...] = ()
-
-
-def fetch_pipeline(
-    draft: SketchDraft,
-    stage: Stage,
-    at: str,
-    params: Sequence[Param],
-    steps: Sequence[Step],
-    depths: Sequence[int] = DEPTHS,
-) -> FetchPipeline:
-    """The stages to choose from, where everything that is fetched can be copied asynchronously.
-
-    Args:
-        draft: What is decided so far.
-        stage: What the operands are fetched for.
-        at: The loop inside which they are.
-        params: Parameters of the kernel.
-        steps: Its steps; only what is fetched has anything computed on the way.
-        depths: Stages to choose from, where there are as many iterations.
-    """
-    waiting = FetchPipeline(const(1), draft.target.shared_memory_bytes)
-    capable = compute_capability(draft.target.processor) >= _FIRST_CAPABILITY
-    moved = all(
-        is_moved(draft.workload.stage(step.stage).body)
-        for step in steps
-        if isinstance(step, Inline)
-    )
-    fetches = [step for step in steps if isinstance(step, CooperativeFetch) and step.at == at]
-    single = {it.operand for it in fetches if _values(it.lanes, params) == (1,)}
-    turned = any(_is_turned(draft, step, single) for step in steps)
-    if not (capable and moved and draft.can("pipeline_fetches")) or turned:
-        return waiting
-    rounds, most = _rounds(stage, at, steps)
-    depths = tuple(depth for depth in depths if depth <= most)
-    copied = all(
-        width * draft.workload.tensors[fetch.operand].element.bytes in _COPIED_BYTES
-        for fetch in fetches
-        for width in _values(fetch.lanes, params)
-    )
-    if not (fetches and copied and max(depths, default=1) > 1):
-        return waiting
-    name = f"{stage.name}.stages"
-    return FetchPipeline(
-        var(name),
-        most_shared_memory(draft.target),
-        (Ordinal(name, depths),),
-        (PipelineFetches(stage.name, at, var(name)),),
-        (AtLeast(rounds - var(name), 0, "as many iterations as stages"),),
-    )
-
-
-def _is_turned(draft: SketchDraft, step: Step, single: Collection[str]) -> bool:
-    """Return whether a step lays neighbours that are copied together out in different rows.
-
-    In core matrices those are fine that are copied one by one: ``single``.
-    """
-    if isinstance(step, CoreMatrices):
-        last = len(draft.workload.tensors[step.operand].shape) - 1
-        return step.dim != last and step.operand not in single
-    return isinstance(step, SharedLayout) and list(step.dims) != sorted(step.dims)
 
 
 def is_moved(body: ScalarExpr) -> bool:
@@ -578,23 +440,6 @@ def is_moved(body: ScalarExpr) -> bool:
         other = body.on_false
         return isinstance(other, Constant) and other.value == 0 and is_moved(body.on_true)
     return isinstance(body, Load)
-
-
-def _rounds(stage: Stage, at: str, steps: Sequence[Step]) -> tuple[IntExpr, int]:
-    """Iterations of the outermost loop of an axis, and how many there may be."""
-    axis = at.rpartition(".")[0]
-    (tile,) = (step for step in steps if isinstance(step, Tile) and step.axis == axis)
-    # Every parameter is at least 1.
-    least = [evaluate(it, dict.fromkeys(it.variables, 1)) for it in tile.factors]
-    return tile.factors[0], -(-stage.axis(axis).extent // math.prod(map(int, least)))
-
-
-def _values(lanes: IntExpr, params: Sequence[Param]) -> tuple[int, ...]:
-    """Values that a width may have; none where that is not listed."""
-    if lanes.value is not None:
-        return (lanes.value,)
-    found = [param.values for param in params if param.name in lanes.variables]
-    return tuple(found[0] or (0,)) if found else (0,)
 
 
 # `ldmatrix` and `wgmma` transpose elements of two bytes.
@@ -609,24 +454,6 @@ _MOST_PADDED = 2
 _OUTER_LEVELS = 3
 
 
-class FactorLayout(Protocol):
-    """Layout of a factor in shared memory."""
-
-    @property
-    def param(self) -> Ordinal | None:
-        """The parameter that chooses it; None where there is no choice."""
-
-    @property
-    def is_turned(self) -> bool:
-        """True if rows lie along another dimension than the operand's last."""
-
-    def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
-        """Allocated elements of the region that an access spans."""
-
-    def step(self, stage: str, operand: str) -> Step | None:
-        """The step that lays the operand out; None where it lies as it is indexed."""
-
-
 @frozen
 class MatrixFactor:
     """Factor of the product.
@@ -636,12 +463,14 @@ class MatrixFactor:
         forms: Where it is read; the last two dimensions are its spatial axis and the reduce axis.
         axis: Its spatial axis.
         layout: How it lies in shared memory.
+        whole: That tiles have whole rows that the copy engine swizzles, where it fetches them.
     """
 
     tensor: str
     forms: tuple[AffineForm, ...]
     axis: str
-    layout: FactorLayout
+    layout: FetchLayout
+    whole: Constraint | None = None
 
 
 @frozen
@@ -677,13 +506,14 @@ class MatrixProduct:
         """Axes that number products."""
         return _batch(self.stage, {self.left.axis, self.right.axis})
 
-    def name(self, axis: str, level: int) -> str:
-        """Name of the parameter of one level of an axis."""
-        return f"{self.stage.name}.{axis}.{level}"
+    @property
+    def is_bulk(self) -> bool:
+        """True if the copy engine fetches the factors."""
+        return self.left.whole is not None
 
     def factor(self, axis: str, level: int) -> IntExpr:
-        """Factor of a level of an axis."""
-        return var(self.name(axis, level))
+        """Factor of a level of an axis outside one call."""
+        return var(f"{self.stage.name}.{axis}.{level}")
 
     def call_extent(self, axis: str) -> int:
         """Distance that a call of the instruction reaches along an axis."""
@@ -706,35 +536,32 @@ class MatrixProduct:
         last = 1 if self.call.is_of_warpgroup else 2
         return f"{self.axes[2]}.{last}"
 
-    def calls(self, axis: str) -> IntExpr:
-        """Calls along an axis: one parameter, where there is a choice."""
-        extents = self.extents[axis]
-        if len(extents) > 1:
-            return var(f"{self.stage.name}.{axis}.calls")
-        return const(extents[0] // self.call_extent(axis))
+    def is_padded(self, axis: str) -> bool:
+        """Return whether an axis may be iterated beyond its own extent."""
+        return self.extents[axis] != (self.stage.axis(axis).extent,)
 
-    def padding(self, axis: str) -> PadExtent | None:
-        """The step that pads one of `axes`; None where its own extent is the only one."""
-        if self.extents[axis] == (self.stage.axis(axis).extent,):
-            return None
-        return PadExtent(self.stage.name, axis, self.calls(axis) * self.call_extent(axis))
-
-    def chosen(self, axis: str) -> tuple[str, ...]:
-        """Parameters of the levels of an axis: those outside one call."""
-        count = 2 if axis == self.axes[2] else _OUTER_LEVELS
-        return tuple(self.name(axis, level) for level in range(count))
-
-    def levels(self, axis: str) -> tuple[IntExpr, ...]:
-        """All levels of an axis, outermost first.
+    def split(self, axis: str) -> Split:
+        """Levels of an axis: those that are chosen, and those of one call.
 
         One group of a warpgroup's instructions takes all terms that are fetched together.
         """
-        outer = tuple(map(var, self.chosen(axis)))
+        count, of_call = 2 if axis == self.axes[2] else _OUTER_LEVELS, self.call_extent(axis)
+        names = tuple(f"{self.stage.name}.{axis}.{level}" for level in range(count))
+        counts = tuple(extent // of_call for extent in self.extents[axis])
+        calls, outer = const(counts[0]), [*map(var, names)]
+        params: list[Param] = [*map(Factor, names)]
+        if len(counts) > 1:
+            choice = Ordinal(f"{self.stage.name}.{axis}.calls", counts)
+            calls, params = var(choice.name), [choice, *params]
         if axis != self.axes[2]:
-            return (*outer, *(const(digit.extent) for digit in self._digits(axis)))
-        if self.call.is_of_warpgroup:
-            return (outer[0], outer[1] * self.call_extent(axis))
-        return (*outer, const(self.call_extent(axis)))
+            outer += [const(digit.extent) for digit in self._digits(axis)]
+        elif self.call.is_of_warpgroup:
+            outer[-1] = outer[-1] * of_call
+        else:
+            outer.append(const(of_call))
+        padded = calls * of_call if self.is_padded(axis) else None
+        products = (ProductEquals(names, calls),)
+        return Split(self.stage.name, axis, tuple(outer), tuple(params), products, padded)
 
     def _digits(self, axis: str) -> tuple[Digit, ...]:
         own = self.call.spatial_axes[self.axes.index(axis)]
@@ -756,7 +583,7 @@ def match_product(draft: SketchDraft, stage: Stage, call: Intrinsic) -> MatrixPr
     plain = stage.combiner == "add" and stage.output.dtype == call.result.dtype
     if not plain or len(stage.spatial_axes) < 2 or len(stage.reduce_axes) != 1:
         return None
-    loads, result = _factors(stage, call), result_axes(stage)
+    loads, result = product_factors(stage, call.result.dtype), result_axes(stage)
     if result is None:
         return None
     rows, columns = result
@@ -769,9 +596,9 @@ def match_product(draft: SketchDraft, stage: Stage, call: Intrinsic) -> MatrixPr
         return None
     batch = {axis.name for axis in _batch(stage, {rows.name, columns.name})}
     for first, second in (loads, loads[::-1]) if loads else ():
-        left = _factor(draft, stage, call, first, rows.name, batch)
-        right = _factor(draft, stage, call, second, columns.name, batch)
-        if left is not None and right is not None and first != second:
+        left = _factor(draft, stage, call, first.tensor, rows.name, batch)
+        right = _factor(draft, stage, call, second.tensor, columns.name, batch)
+        if left is not None and right is not None and first.tensor != second.tensor:
             return MatrixProduct(stage, call, left, right, extents)
     return None
 
@@ -800,23 +627,6 @@ def _extents(draft: SketchDraft, stage: Stage, axis: Axis, of_call: int) -> tupl
         return ()
     useful = padded_extents(axis.extent, tuple(of_call * count for count in _USEFUL_CALLS), 0)
     return tuple(sorted({whole, *(extent for extent in useful if extent % of_call == 0)}))
-
-
-def _factors(stage: Stage, call: Intrinsic) -> tuple[str, ...]:
-    """Tensors whose elements the stage multiplies after converting them to the result's type."""
-    body = stage.body
-    if not isinstance(body, Binary) or body.op != "mul":
-        return ()
-    found = []
-    widened = call.left.dtype != call.result.dtype
-    for side in (body.left, body.right):
-        if widened and not (isinstance(side, Cast) and side.dtype == call.result.dtype):
-            return ()
-        load = side.operand if isinstance(side, Cast) and widened else side
-        if not isinstance(load, Load):
-            return ()
-        found.append(load.tensor)
-    return tuple(found)
 
 
 def _factor(
@@ -848,8 +658,8 @@ def _factor(
     name = f"{stage.name}.{tensor}.pad"
     if call.is_of_warpgroup:
         row = _CORE_ROW_BYTES // known.element.bytes
-        core = CoreLayout(tuple(dims), row, var(name), Ordinal(name, (0, 1)))
+        core = FetchLayout(tuple(dims), var(name), Ordinal(name, (0, 1)), row)
         return MatrixFactor(tensor, forms, axis, core)
     vector = draft.target.vector_bytes // known.element.bytes
-    layout = RowLayout(tuple(dims), var(name), Ordinal(name, (0, vector)))
+    layout = FetchLayout(tuple(dims), var(name), Ordinal(name, (0, vector)))
     return MatrixFactor(tensor, forms, axis, layout)

@@ -193,7 +193,7 @@ def _reduction_behind(draft: SketchDraft, stage: Stage, chain: list[str]) -> Sta
     aside = [it for it in computed if _is_aside(draft, it)]
     behind = [it for it in computed if it not in aside] or aside[-1:]
     chain.extend(it.name for it in aside if it not in behind)
-    if len(behind) != 1 or not reads_at_own_point(stage, behind[0].name):
+    if len(behind) != 1 or not reads_at_own_point(stage, behind[0]):
         return None
     (producer,) = behind
     if is_scan(producer):

@@ -30,23 +30,17 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.workloads import Stage, Workload
 from autotune.sketches import (
-    Accumulate,
     Bind,
     BoundLoop,
-    FuseConsumer,
     Inline,
     Interleave,
     Order,
     Ordinal,
     Pack,
-    PadExtent,
     Parallel,
-    Param,
     Prepack,
     Step,
     Tensorize,
-    Tile,
-    TileCeil,
     Unroll,
     UnrollLimit,
     Vectorize,
@@ -61,18 +55,18 @@ from autotune.spaces.rules.access import (
     is_pointwise,
     largest_divisor,
     operand_places,
+    own_producer,
     producer_stage,
     round_up,
     rows_behind,
 )
-from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.draft import SketchDraft, loops
 from autotune.spaces.rules.elementwise import gpu_pointwise, root_copy_steps
 from autotune.spaces.rules.gpu_levels import (
     UNROLL_LIMITS,
     Fetched,
     block_threads,
     check_gpu,
-    cover_factors,
     fetchable,
     inlined_operand,
     tiled_kernel,
@@ -82,7 +76,7 @@ from autotune.spaces.rules.gpu_split_reduction import SPLIT_LABELS, split_drafts
 from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABELS, tensor_drafts
 from autotune.spaces.rules.inline import reduction_before
 from autotune.spaces.rules.rule import SketchRule
-from autotune.spaces.rules.tile_params import CallExtents, TileLevels, tile_levels
+from autotune.spaces.rules.tile_params import CallExtents, RegisterTiles, cover, register_tiles
 from autotune.targets import Target
 
 # Rows of fewer elements are not exchanged for columns in registers.
@@ -309,35 +303,30 @@ def tiled(
     row_reuse = any(
         it.block_dim is not None and (_is_reused(it, stage) or not it.prepacked) for it in operands
     )
-    levels = tile_levels(
+    tiles = register_tiles(
+        draft,
         stage,
-        draft.target,
-        draft.limits,
         paddable - batch,
         batch=batch,
         row_reuse=row_reuse,
         call=None if contraction is None else contraction.call,
     )
-    steps: list[Step] = []
-    for axis, extent in levels.padded.items():
-        steps.append(PadExtent(stage.name, axis, extent))
-    for axis, factors in levels.factors.items():
-        steps.append(Tile(stage.name, axis, factors))
-    steps.append(Order(stage.name, _order(stage, levels, packing, contraction)))
-    parallel = tuple(f"{axis.name}.0" for axis in stage.spatial_axes)
-    steps.append(Parallel(stage.name, parallel))
+    steps: list[Step] = [
+        Order(stage.name, _order(stage, tiles, packing, contraction)),
+        Parallel(stage.name, loops(stage.spatial_axes)),
+    ]
     settled = {stage.name}
     for operand in operands:
-        steps.extend(_operand_steps(draft, stage, operand, packing, levels, settled, contraction))
-    steps.extend(_result_steps(draft, stage, levels, _tile_loop(stage, packing), contraction))
+        steps.extend(_operand_steps(draft, stage, operand, packing, tiles, settled, contraction))
+    steps.extend(_result_steps(draft, stage, tiles, _tile_loop(stage, packing), contraction))
     if draft.can("bound_loop") and (contraction is None or not contraction.intrinsic.corrected):
         called = [] if contraction is None else _called(stage, contraction)
         steps.extend(window_bounds(draft.workload, stage, called))
     return draft.extended(
         settled=settled,
         label=packing.label,
-        params=levels.params,
-        constraints=levels.constraints,
+        splits=tiles.splits.values(),
+        constraints=tiles.constraints,
         steps=steps,
     )
 
@@ -364,30 +353,28 @@ def _axes_to_pad(
 
 
 def _order(
-    stage: Stage, levels: TileLevels, packing: Packing, contraction: Contraction | None
+    stage: Stage, tiles: RegisterTiles, packing: Packing, contraction: Contraction | None
 ) -> tuple[str, ...]:
-    spatial = [axis.name for axis in stage.spatial_axes]
-    rows, vector = spatial[:-1], spatial[-1]
-    walk = [f"{axis}.1" for axis in rows if len(levels.factors.get(axis, ())) > 1]
-    walk_vector = [f"{vector}.1"]
-    level_one = walk + walk_vector if packing.plain == "rows" else walk_vector + walk
-    reduce: list[str] = []
-    unrolled: list[str] = []
-    for axis in stage.reduce_axes:
-        reduce.append(f"{axis.name}.0")
-        if axis.name in levels.factors:
-            unrolled.append(f"{axis.name}.1")
-    tile = [f"{axis}.2" for axis in rows if len(levels.factors.get(axis, ())) > 2]
+    *rows, vector = stage.spatial_axes
+    walk = [loops([vector], 1), loops((axis for axis in rows if tiles.depth(axis)), 1)]
     called = [] if contraction is None else _called(stage, contraction)[:-1]
     return (
-        *(f"{axis}.0" for axis in spatial),
-        *level_one,
-        *reduce,
-        *unrolled,
-        *tile,
-        f"{vector}.2",
+        *loops(stage.spatial_axes),
+        *(loop for part in walk[:: -1 if packing.plain == "rows" else 1] for loop in part),
+        *loops(stage.reduce_axes),
+        *_unrolled(stage, tiles),
         *called,
-        f"{vector}.3",
+        f"{vector.name}.3",
+    )
+
+
+def _unrolled(stage: Stage, tiles: RegisterTiles) -> tuple[str, ...]:
+    """Loops of a register tile, and of the terms that it takes at once."""
+    *rows, vector = stage.spatial_axes
+    return (
+        *loops((axis for axis in stage.reduce_axes if tiles.depth(axis)), 1),
+        *loops((axis for axis in rows if tiles.depth(axis) > 1), 2),
+        f"{vector.name}.2",
     )
 
 
@@ -422,30 +409,27 @@ def _operand_steps(
     stage: Stage,
     operand: Operand,
     packing: Packing,
-    levels: TileLevels,
+    tiles: RegisterTiles,
     settled: set[str],
     contraction: Contraction | None,
 ) -> list[Step]:
     """Packing of one operand, and the placement of the pointwise stage that computes it."""
     place = _place(operand, packing, stage)
-    producer = producer_stage(draft.workload, operand.tensor)
-    lone = producer is not None and len(draft.workload.consumers(operand.tensor)) == 1
-    pointwise = producer is not None and is_pointwise(producer) and lone
-    # Or it is computed where what it reads is.
-    kept = operand.tensor in draft.workload.outputs or (
-        producer is not None and reduction_before(draft, producer) is not None
-    )
+    producer = own_producer(draft.workload, operand.tensor)
+    if producer is not None and reduction_before(draft, producer) is not None:
+        # It is computed where what it reads is.
+        producer = None
     lanes = draft.target.lanes(stage.output.dtype)
     if place is None:
-        if producer is None or not pointwise or kept or producer.name in settled:
+        if producer is None or producer.name in settled:
             return []
         if draft.can("fuse_producer") and rows_behind(draft, producer) is not None:
             return []
         settled.add(producer.name)
         return root_copy_steps(producer, lanes)
-    block = levels.panel if operand.block_dim is not None else None
+    block = tiles.panel if operand.block_dim is not None else None
     if operand.block_dim == len(operand.forms) - 1:
-        width = levels.vector
+        width = tiles.vector
     else:
         width = _plain_lanes(draft, stage, operand, contraction)
         if operand.block_dim is not None and width % _TRANSPOSED_LANES:
@@ -461,7 +445,7 @@ def _operand_steps(
         steps.append(Interleave(stage.name, operand.tensor, contraction.group_dim, group))
     if operand.prepacked:
         steps.append(Prepack(stage.name, operand.tensor))
-    if producer is not None and pointwise and not kept:
+    if producer is not None:
         settled.add(producer.name)
         if draft.can("inline"):
             steps.append(Inline(producer.name))
@@ -493,31 +477,19 @@ def _plain_lanes(
 def _result_steps(
     draft: SketchDraft,
     stage: Stage,
-    levels: TileLevels,
+    tiles: RegisterTiles,
     tile_loop: str,
     contraction: Contraction | None,
 ) -> list[Step]:
     vector = stage.spatial_axes[-1].name
-    write_factors = levels.factors[vector][2:]
-    result: list[Step] = []
-    consumer = draft.epilogues.get(stage.name)
-    if consumer is None:
-        result.append(Accumulate(stage.name, tile_loop, write_factors))
-    else:
-        result.append(FuseConsumer(consumer, stage.name, tile_loop, write_factors))
-    if contraction is None:
-        result.append(Vectorize(stage.name, f"{vector}.3"))
-    else:
-        loops = tuple(_called(stage, contraction))
-        result.append(Tensorize(stage.name, loops, contraction.intrinsic.name))
-    unrolled = [f"{axis.name}.1" for axis in stage.reduce_axes if axis.name in levels.factors]
-    rows = [
-        f"{axis.name}.2"
-        for axis in stage.spatial_axes[:-1]
-        if len(levels.factors.get(axis.name, ())) > 2
+    run: Step = Vectorize(stage.name, f"{vector}.3")
+    if contraction is not None:
+        run = Tensorize(stage.name, tuple(_called(stage, contraction)), contraction.intrinsic.name)
+    return [
+        draft.written(stage.name, tile_loop, tiles.splits[vector].factors[2:]),
+        run,
+        Unroll(stage.name, _unrolled(stage, tiles)),
     ]
-    result.append(Unroll(stage.name, (*unrolled, *rows, f"{vector}.2")))
-    return result
 
 
 __all__ = ["PaddedWindow", "padded_windows", "window_bounds"]
@@ -666,22 +638,34 @@ def _where(condition: ScalarExpr, holds: bool) -> _Ranges:
     """Ranges of sums of axes where a condition holds, or does not."""
     if isinstance(condition, Unary) and condition.op == "not":
         return _where(condition.operand, not holds)
-    if not isinstance(condition, Binary):
-        return {}
-    if condition.op == ("and" if holds else "or"):
+    if isinstance(condition, Binary) and condition.op == ("and" if holds else "or"):
         both = _both(_where(condition.left, holds), _where(condition.right, holds))
         return both or {}
+    found = compared(condition, holds)
+    return {} if found is None else {found[0]: found[1]}
+
+
+def compared(condition: ScalarExpr, holds: bool) -> tuple[_Sum, _Range] | None:
+    """A sum of axes, and its range where a comparison with it holds, or does not.
+
+    The axes are in alphabetical order, the first times a positive number. None where a condition
+    is no comparison of whole numbers that are computed from axes.
+    """
+    if isinstance(condition, Unary) and condition.op == "not":
+        return compared(condition.operand, not holds)
+    if not isinstance(condition, Binary):
+        return None
     op = condition.op if holds else _OPPOSITE.get(condition.op, "")
     left, right = index_of_value(condition.left), index_of_value(condition.right)
     form = None if left is None or right is None else affine_form(left - right)
     if form is None or not form.coefficients or op not in _DIFFERENCES:
-        return {}
+        return None
     axes = sorted(form.coefficients.items())
     least, most = (None if end is None else end - form.constant for end in _DIFFERENCES[op])
     if axes[0][1] < 0:
         axes = [(name, -value) for name, value in axes]
         least, most = (None if end is None else -end for end in (most, least))
-    return {tuple(axes): (least, most)}
+    return tuple(axes), (least, most)
 
 
 def _both(left: _Ranges | None, right: _Ranges | None) -> _Ranges | None:
@@ -743,12 +727,12 @@ def gpu_tiles(draft: SketchDraft, stage: Stage) -> list[SketchDraft]:
     if tileable and fetched:
         padded = draft.can("shared_layout")
         layouts = "padded" if padded else "plain"
-        choices["shared"] = _tiled_in_blocks(draft, stage, fetched, "shared", layouts)
+        choices["shared"] = tiled_kernel(draft, stage, fetched, "shared", layouts=layouts)
         if padded and _has_rows_to_turn(stage, fetched):
             label = "shared-transposed"
-            choices[label] = _tiled_in_blocks(draft, stage, fetched, label, "transposed")
+            choices[label] = tiled_kernel(draft, stage, fetched, label, layouts="transposed")
     if tileable and (not fetched or reduce <= _SHORT_REDUCTION):
-        choices["direct"] = _tiled_in_blocks(draft, stage, {}, "direct")
+        choices["direct"] = tiled_kernel(draft, stage, {}, "direct")
     if not tileable or suits_cross_thread(stage, draft.target):
         choices["cross-thread"] = cross_thread_draft(draft, stage)
     choices |= split_drafts(draft, stage)
@@ -778,19 +762,6 @@ def _has_rows_to_turn(stage: Stage, fetched: Fetched) -> bool:
     return any(transposable(stage, forms, tiled) is not None for forms in fetched.values())
 
 
-def _tiled_in_blocks(
-    draft: SketchDraft, stage: Stage, fetched: Fetched, label: str, layouts: str = "plain"
-) -> SketchDraft:
-    kernel = tiled_kernel(draft, draft.workload, stage, fetched, layouts=layouts)
-    return draft.extended(
-        settled=kernel.settled,
-        label=label,
-        params=kernel.params,
-        constraints=kernel.constraints,
-        steps=kernel.steps,
-    )
-
-
 def suits_cross_thread(stage: Stage, target: Target) -> bool:
     """Return whether a thread for each result would leave most of the GPU idle."""
     results = math.prod(axis.extent for axis in stage.spatial_axes)
@@ -804,28 +775,23 @@ def cross_thread_draft(draft: SketchDraft, stage: Stage) -> SketchDraft:
     An epilogue becomes a kernel of its own.
     """
     shared = max(stage.reduce_axes, key=lambda axis: axis.extent)
-    threads = f"{stage.name}.threads"
-    unroll = f"{stage.name}.unroll"
-    params: list[Param] = [
-        Ordinal(threads, block_threads(shared.extent, draft.target)),
-        Ordinal(unroll, UNROLL_LIMITS),
-    ]
-    spatial = tuple(f"{axis.name}.0" for axis in stage.spatial_axes)
-    others = tuple(f"{axis.name}.0" for axis in stage.reduce_axes if axis is not shared)
-    steps: list[Step] = []
-    settled = [stage.name]
-    for tensor in stage.reads:
-        if inlined_operand(draft, draft.workload, stage, tensor, copied=False):
-            steps.append(Inline(tensor))
-            settled.append(tensor)
-    steps += [
-        TileCeil(stage.name, shared.name, cover_factors(shared.extent, var(threads))),
-        Order(stage.name, (*spatial, *others, f"{shared.name}.0", f"{shared.name}.1")),
-    ]
-    if spatial:
-        steps.append(Bind(stage.name, spatial, "block"))
-    steps.append(Bind(stage.name, (f"{shared.name}.1",), "thread"))
-    steps.append(UnrollLimit(stage.name, var(unroll)))
-    made = draft.extended(settled=settled, label="cross-thread", params=params, steps=steps)
+    threads = Ordinal(f"{stage.name}.threads", block_threads(shared.extent, draft.target))
+    unroll = Ordinal(f"{stage.name}.unroll", UNROLL_LIMITS)
+    spatial = loops(stage.spatial_axes)
+    others = loops(axis for axis in stage.reduce_axes if axis is not shared)
+    inlined = [it for it in stage.reads if inlined_operand(draft, stage, it, copied=False)]
+    blocks = [Bind(stage.name, spatial, "block")] if spatial else []
+    made = draft.extended(steps=map(Inline, inlined)).extended(
+        settled=[stage.name, *inlined],
+        label="cross-thread",
+        splits=[cover(stage.name, shared, threads)],
+        params=[unroll],
+        steps=[
+            Order(stage.name, (*spatial, *others, f"{shared.name}.0", f"{shared.name}.1")),
+            *blocks,
+            Bind(stage.name, (f"{shared.name}.1",), "thread"),
+            UnrollLimit(stage.name, var(unroll.name)),
+        ],
+    )
     consumer = draft.epilogues.get(stage.name)
     return made if consumer is None else gpu_pointwise(made, draft.workload.stage(consumer))

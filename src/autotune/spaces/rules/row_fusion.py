@@ -10,17 +10,15 @@ be written while the next row is computed, which may be asked for early.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from attrs import evolve, frozen
 
 from autotune.ir.expressions import IntExpr, const, var
-from autotune.ir.workloads import Stage
+from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
-    AtLeast,
     AtMost,
     Bind,
-    Constraint,
     FuseProducer,
     Inline,
     Order,
@@ -32,8 +30,6 @@ from autotune.sketches import (
     SplitReduction,
     Step,
     Stream,
-    Tile,
-    TileCeil,
     Unroll,
     UnrollLimit,
     Vectorize,
@@ -41,23 +37,24 @@ from autotune.sketches import (
     partial_name,
 )
 from autotune.spaces.rules.access import is_expensive, is_pointwise, numbers_behind, rows_behind
-from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.draft import SketchDraft, Split, loops, split
 from autotune.spaces.rules.gpu_levels import (
     UNROLL_LIMITS,
     block_threads,
     check_gpu,
-    cover_factors,
     divisors,
     vector_widths,
 )
 from autotune.spaces.rules.rule import SketchRule
-from autotune.spaces.rules.tile_params import Levels, split_levels, stream_choice, vector_levels
+from autotune.spaces.rules.tile_params import cover, split_in_two, stream_choice, vectors_of
 
 _ROWS_OF_A_BLOCK = (2, 4, 8, 16, 32)
+# The last row of an iteration of the parallel loop is written on its own.
+_FEWEST_ROWS = 16
 
 
 @frozen
-class _Fusion:
+class _Choice:
     """Choice of structure.
 
     Attributes:
@@ -81,6 +78,16 @@ class _Fusion:
         return "-".join(part for part in (place, recompute, self.partials, pipelined) if part)
 
 
+# Compilers put partial results of reductions across threads into shared memory as well.
+_SPARE_SHARED_BYTES = 512
+
+_ROWS_IN_BLOCK = (1, 2, 4, 8)
+# By the draft model, longer rows gain at most 2 %: a row of 64 threads fills a multiprocessor.
+_SHORT_ROW = 512
+
+GPU_ROW_LABELS = ("row-fusion-kept", "row-fusion-recomputed")
+
+
 class RowFusionRule(SketchRule):
     """A pointwise stage over reductions along its rows: everything inside one loop over rows.
 
@@ -93,135 +100,236 @@ class RowFusionRule(SketchRule):
     name = "row-fusion"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+        found = rows_behind(draft, stage)
         if draft.on_gpu:
-            return gpu_rows(draft, stage)
-        found = rows_behind(draft, stage) or numbers_behind(draft, stage)
+            if found is None or draft.workload.consumers(stage.name):
+                return None
+            return _Fusion(draft, stage, *found).in_blocks()
+        found = found or numbers_behind(draft, stage)
         if found is None or not draft.can("fuse_producer"):
             return None
-        behind, rows = found
-        choices = _choices(draft, stage, behind, rows)
-        pipelined = _pipelined(draft, stage, behind, rows, choices)
+        fusion = _Fusion(draft, stage, *found)
+        choices = fusion.choices()
+        pipelined = fusion.pipelined(choices)
         if pipelined:
             # No more than a dozen structures; reductions of few lanes gain least in memory.
             choices = [it for it in choices if not (it.blocks and it.partials == "narrow")]
         choices += pipelined
         if draft.workload.consumers(stage.name):
             choices = choices[:1]
-        return [self._fused(draft, stage, behind, rows, choice) for choice in choices]
+        return [fusion.made(choice) for choice in choices]
 
-    def _fused(
-        self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
-    ) -> SketchDraft:
-        row_axes = stage.axes[:rows]
-        last, blocks = row_axes[-1], _row_levels(stage, choice, rows)
-        row_loops = (*(f"{axis.name}.0" for axis in row_axes), f"{last.name}.1")
-        own, tiles, inner_loops = _inner_levels(draft, stage, rows)
-        made, levels = self._producer_steps(draft, stage, behind, rows, choice)
-        choices, last_steps = _memory_steps(draft, stage, behind, rows, choice)
-        steps: list[Step] = [
-            Tile(stage.name, last.name, blocks.factors),
-            *tiles,
-            Order(stage.name, (*row_loops, *inner_loops)),
-            Parallel(stage.name, row_loops[:-1]),
-            *made,
-            *(Vectorize(stage.name, loop) for loop in inner_loops[-1:]),
-            *last_steps,
+
+@frozen
+class _Fusion:
+    """A stage with all that is computed for it row by row.
+
+    Attributes:
+        draft: The sketch so far.
+        stage: What writes the rows.
+        behind: What is computed for it, in the order in which it is.
+        rows: Number of row axes.
+    """
+
+    draft: SketchDraft
+    stage: Stage
+    behind: list[Stage]
+    rows: int
+
+    @property
+    def row(self) -> Axis:
+        """The last row axis."""
+        return self.stage.axes[self.rows - 1]
+
+    def choices(self) -> list[_Choice]:
+        """Every structure that differs from the others for these stages."""
+        reductions = [producer for producer in self.behind if not is_pointwise(producer)]
+        several_rows = bool(_rows_of_a_block(self.row.extent))
+        found: dict[tuple[int, ...], str] = {}
+        for partials in sorted(PARTIALS, key=bool):  # The plain one names what is the same.
+            lanes = tuple(partial_lanes(self.draft, it, partials) for it in reductions)
+            found.setdefault(lanes, partials)
+        return [
+            _Choice(blocks, recompute, partials)
+            for blocks in ((False, True) if several_rows else (False,))
+            for recompute in ((False, True) if len(reductions) < len(self.behind) else (False,))
+            for partials in found.values()
         ]
-        parallel = blocks.factors[0]
-        for axis in row_axes[:-1]:
-            parallel = parallel * axis.extent
-        soft: list[Constraint] = []
-        most = math.prod(axis.extent for axis in row_axes)
-        if most >= draft.target.cores * (_rows_of_a_block(last.extent)[0] if choice.blocks else 1):
-            soft.append(AtLeast(parallel, draft.target.cores, "every core gets work", hard=False))
-        levels = [blocks, own, *levels]
-        return draft.extended(
-            settled=[stage.name, *(producer.name for producer in behind)],
+
+    def pipelined(self, choices: Sequence[_Choice]) -> list[_Choice]:
+        """Structures in which a row is written while the next one is computed.
+
+        For results that may be written past the caches, with reductions in whole vectors.
+        """
+        _, streams = stream_choice(self.draft, self.stage)
+        long_enough = _rows_of_a_pipeline(self.row.extent)
+        if not (streams and long_enough and self.draft.can("software_pipeline")):
+            return []
+        fitting = (
+            it for it in choices if not (it.blocks or it.recompute or it.partials == "narrow")
+        )
+        hosts = ((it, self._host(it)) for it in fitting)
+        return [evolve(it, host=host) for it, host in hosts if host is not None]
+
+    def made(self, choice: _Choice) -> SketchDraft:
+        """The draft with all of these stages in one loop over rows."""
+        stage, row_axes, inner = (
+            self.stage,
+            self.stage.axes[: self.rows],
+            self.stage.axes[self.rows :],
+        )
+        blocks = self._row_split(choice)
+        row_loops = (*loops(row_axes), f"{self.row.name}.1")
+        # A row of a single result has no loops of its own.
+        own = [row_vectors(self.draft, stage)] if inner else []
+        inner_loops = (*loops(inner), f"{inner[-1].name}.1") if inner else ()
+        first = self.draft.extended(
+            settled=[stage.name, *(producer.name for producer in self.behind)],
             label=choice.label,
-            params=[*(param for level in levels for param in level.params), *choices],
-            constraints=[c for level in levels for c in level.constraints] + soft,
-            steps=steps,
+            splits=[blocks, *own],
+            steps=[
+                Order(stage.name, (*row_loops, *inner_loops)),
+                Parallel(stage.name, row_loops[:-1]),
+            ],
+        )
+        loop = row_loops[-2 if choice.blocks else -1]
+        inlined = [it for it in self.behind if is_pointwise(it) and choice.recompute]
+        made = with_producers(first, stage, loop, self.behind, inlined, self.rows, choice.partials)
+        choices, last_steps = self._memory_steps(choice)
+        most = math.prod(axis.extent for axis in row_axes)
+        least = _rows_of_a_block(self.row.extent)[0] if choice.blocks else 1
+        parallel = blocks.factors[0] * math.prod(axis.extent for axis in row_axes[:-1])
+        return made.extended(
+            params=choices,
+            constraints=self.draft.shared(parallel, most // least),
+            steps=[*(Vectorize(stage.name, loop) for loop in inner_loops[-1:]), *last_steps],
         )
 
-    def _producer_steps(
-        self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
-    ) -> tuple[list[Step], list[Levels]]:
-        """Steps and factors of everything that is computed inside the loop over rows."""
-        loop = f"{stage.axes[rows - 1].name}.{0 if choice.blocks else 1}"
-        inlined = [p for p in behind if is_pointwise(p) and choice.recompute]
-        return producer_steps(draft, stage, loop, behind, inlined, rows, choice.partials)
+    def _row_split(self, choice: _Choice) -> Split:
+        """The last row axis: a parallel loop, and rows that one iteration of it computes."""
+        domain = _rows_of_a_block(self.row.extent) if choice.blocks else None
+        if choice.host:
+            domain = _rows_of_a_pipeline(self.row.extent)
+        return split_in_two(self.stage.name, self.row, domain)
 
+    def _lanes(self, producer: Stage, choice: _Choice) -> int:
+        """Partial results of a stage."""
+        return partial_lanes(self.draft, producer, choice.partials)
 
-def _inner_levels(
-    draft: SketchDraft, stage: Stage, rows: int
-) -> tuple[Levels, list[Step], tuple[str, ...]]:
-    """Levels of the innermost axis, the step that splits it, and the loops inside a row.
+    def _host(self, choice: _Choice) -> str | None:
+        """The stage along a row in whose loops the row before can be written: the first one.
 
-    None of each where a row has a single result.
-    """
-    if rows == len(stage.axes):
-        return Levels(), [], ()
-    levels, inner = row_vector_levels(draft, stage), stage.axes[-1].name
-    loops = (*(f"{axis.name}.0" for axis in stage.axes[rows:]), f"{inner}.1")
-    return levels, [levels.tile(stage.name, inner)], loops
+        None where that overwrites what is still to be written.
+        """
+        for producer in self.behind:
+            if self._lanes(producer, choice) > 1:
+                return partial_name(producer.name)
+            if producer.name in self.stage.reads:
+                return None
+            if not is_pointwise(producer) or len(producer.spatial_axes) > self.rows:
+                return producer.name
+        return None
 
+    def _memory_steps(self, choice: _Choice) -> tuple[list[Param], list[Step]]:
+        """Steps that write results which no cache holds, and that ask early for what is read."""
+        params, steps = stream_choice(self.draft, self.stage)
+        is_one = self.rows == len(self.stage.axes)
+        from_afar = steps or (is_one and _exceeds_a_core(self.draft))
+        if not from_afar or choice.blocks or choice.recompute:
+            return params, steps
+        more, prefetches = self._prefetch(choice)
+        if not choice.host:
+            return [*params, *more], [*steps, *prefetches]
+        name = self.stage.name
+        pipeline = SoftwarePipeline(name, f"{self.row.name}.1", choice.host)
+        return more, [Stream(name, const(1)), *prefetches, pipeline]
 
-def _choices(
-    draft: SketchDraft, stage: Stage, behind: Sequence[Stage], rows: int
-) -> list[_Fusion]:
-    """Every structure that differs from the others for these stages."""
-    reductions = [producer for producer in behind if not is_pointwise(producer)]
-    several_rows = bool(_rows_of_a_block(stage.axes[rows - 1].extent))
-    found: dict[tuple[int, ...], str] = {}
-    for partials in sorted(PARTIALS, key=bool):  # The plain one names what is the same.
-        lanes = tuple(partial_lanes(draft, reduction, partials) for reduction in reductions)
-        found.setdefault(lanes, partials)
-    return [
-        _Fusion(blocks, recompute, partials)
-        for blocks in ((False, True) if several_rows else (False,))
-        for recompute in ((False, True) if len(reductions) < len(behind) else (False,))
-        for partials in found.values()
-    ]
+    def _prefetch(self, choice: _Choice) -> tuple[list[Param], list[Step]]:
+        """A parameter and its step, or nothing: whether the next row is asked for.
 
+        The second stage along a row that reads an input asks for it: the first one waits for
+        memory itself.
+        """
+        if not self.draft.can("prefetch"):
+            return [], []
+        passes = self.behind if choice.host else [*self.behind, self.stage]
+        axes = max(self.rows + 1, len(self.stage.axes))
+        for tensor in self.draft.workload.inputs:
+            readers = [it for it in passes if _reads_a_row(it, tensor.name, axes)]
+            if len(readers) > 1:
+                second, name = readers[1], f"{self.stage.name}.prefetch"
+                whole = is_pointwise(second)
+                if whole or self._lanes(second, choice) > 1:
+                    reader = second.name if whole else partial_name(second.name)
+                    loop = f"{self.row.name}.1"
+                    step = Prefetch(reader, tensor.name, self.stage.name, loop, var(name))
+                    return [Ordinal(name, (0, 1))], [step]
+        return [], []
 
-def _pipelined(
-    draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choices: Sequence[_Fusion]
-) -> list[_Fusion]:
-    """Structures in which a row is written while the next one is computed.
+    def in_blocks(self) -> list[SketchDraft] | None:
+        """A block for one row or, where rows are short, several; threads share each stage's part.
 
-    For results that may be written past the caches, with reductions in whole vectors.
-    """
-    _, streams = stream_choice(draft, stage)
-    long_enough = rows_of_a_pipeline(stage.axes[rows - 1].extent)
-    if not (streams and long_enough and draft.can("software_pipeline")):
-        return []
-    found = []
-    for choice in choices:
-        if choice.blocks or choice.recompute or choice.partials == "narrow":
-            continue
-        host = pipeline_host(stage, behind, rows, _lanes(draft, behind, choice))
-        if host is not None:
-            found.append(evolve(choice, host=host))
-    return found
+        Reductions are made across the threads of a row. What is computed for a row stays in shared
+        memory; where that is dear to compute, another sketch computes it again for every reader.
+        """
+        reductions = [other for other in self.behind if not is_pointwise(other)]
+        if any(len(other.spatial_axes) > self.rows for other in reductions):
+            return None
+        check_gpu(self.draft.target)
+        # A value for the whole row is computed by each reader.
+        inlined = [s for s in self.behind if is_pointwise(s) and len(s.axes) == self.rows]
+        long = [s for s in self.behind if is_pointwise(s) and s not in inlined]
+        result = []
+        if self._row_bytes([*reductions, *long]) <= self._shared_bytes:
+            result.append(self._in_block(inlined, GPU_ROW_LABELS[0]))
+        if not result or any(is_expensive(other) for other in long):
+            result.append(self._in_block(inlined + long, GPU_ROW_LABELS[1]))
+        return result
 
+    @property
+    def _shared_bytes(self) -> int:
+        return self.draft.target.shared_memory_bytes - _SPARE_SHARED_BYTES
 
-def _memory_steps(
-    draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
-) -> tuple[list[Param], list[Step]]:
-    """Steps that write results which no cache holds, and that ask early for what is read."""
-    params, steps = stream_choice(draft, stage)
-    is_one = rows == len(stage.axes)
-    from_afar = steps or (is_one and _exceeds_a_core(draft))
-    if not from_afar or choice.blocks or choice.recompute:
-        return params, steps
-    loop = f"{stage.axes[rows - 1].name}.1"
-    passes = behind if choice.host else [*behind, stage]
-    lanes, axes = _lanes(draft, behind, choice), len(stage.axes) + is_one
-    more, prefetches = prefetch_choice(draft, stage, passes, lanes, loop, axes)
-    if not choice.host:
-        return [*params, *more], [*steps, *prefetches]
-    always = Stream(stage.name, const(1))
-    return more, [always, *prefetches, SoftwarePipeline(stage.name, loop, choice.host)]
+    def _row_bytes(self, kept: Sequence[Stage]) -> int:
+        """Bytes of what is kept for a row."""
+        outputs = (other.output for other in kept)
+        return sum(math.prod(it.shape[self.rows :]) * it.element.bytes for it in outputs)
+
+    def _in_block(self, inlined: list[Stage], label: str) -> SketchDraft:
+        draft, stage, rows = self.draft, self.stage, self.rows
+        fused = [other for other in self.behind if other not in inlined]
+        axes = (axis for other in (stage, *self.behind) for axis in other.axes[rows:])
+        longest = max(axis.extent for axis in axes)
+        threads = Ordinal(f"{stage.name}.threads", block_threads(longest, draft.target))
+        unroll = Ordinal(f"{stage.name}.unroll", UNROLL_LIMITS)
+        row_loops = loops(stage.axes[:rows])
+        # Blocks, and the rows of one; none where a block has one row.
+        several = [] if longest > _SHORT_ROW else self._rows_in_block(fused)
+        made = draft.extended(
+            settled=[stage.name, *(other.name for other in self.behind)],
+            label=label,
+            params=[threads],
+            steps=[Inline(other.name) for other in reversed(inlined)],
+        ).extended(splits=several, steps=[Bind(stage.name, row_loops, "block")])
+        count = var(threads.name)
+        made = _spread(made, stage, rows, count, f"{self.row.name}.1" if several else "")
+        for producer in reversed(fused):
+            place = f"{producer.spatial_axes[rows - 1].name}.0" if several else ""
+            fuse = FuseProducer(producer.name, stage.name, row_loops[-1], 1)
+            made = _spread(made.extended(steps=[fuse]), producer, rows, count, place)
+        source = f"target {draft.target.name}: threads of a block"
+        most = draft.target.max_threads_per_block
+        return made.extended(
+            params=[unroll],
+            constraints=[AtMost(it.factors[1] * count, most, source) for it in several],
+            steps=[UnrollLimit(stage.name, var(unroll.name))],
+        )
+
+    def _rows_in_block(self, fused: list[Stage]) -> list[Split]:
+        """The last row axis in blocks and the rows of one; empty where there is no choice."""
+        most = self._shared_bytes // max(self._row_bytes(fused), 1)
+        choices = tuple(n for n in _ROWS_IN_BLOCK if self.row.extent % n == 0 and n <= most)
+        return [split(self.stage.name, self.row, None, choices)] if len(choices) > 1 else []
 
 
 def _exceeds_a_core(draft: SketchDraft) -> bool:
@@ -231,97 +339,13 @@ def _exceeds_a_core(draft: SketchDraft) -> bool:
     return bool(own) and max(sizes) > max(own)
 
 
-def _lanes(draft: SketchDraft, behind: Sequence[Stage], choice: _Fusion) -> dict[str, int]:
-    """Partial results of each stage."""
-    return {producer.name: partial_lanes(draft, producer, choice.partials) for producer in behind}
-
-
 def _rows_of_a_block(extent: int) -> tuple[int, ...]:
     return tuple(rows for rows in _ROWS_OF_A_BLOCK if extent % rows == 0)
 
 
-def _row_levels(stage: Stage, choice: _Fusion, rows: int) -> Levels:
-    """The last row axis: a parallel loop, and the rows that one iteration of it computes."""
-    axis = stage.axes[rows - 1]
-    domain = _rows_of_a_block(axis.extent) if choice.blocks else None
-    if choice.host:
-        domain = rows_of_a_pipeline(axis.extent)
-    return split_levels(f"{stage.name}.{axis.name}", axis.extent, domain)
-
-
-__all__ = [
-    "kept_steps",
-    "pipeline_host",
-    "prefetch_choice",
-    "producer_steps",
-    "rows_of_a_pipeline",
-]
-
-# The last row of an iteration of the parallel loop is written on its own.
-_FEWEST_ROWS = 16
-
-
-def rows_of_a_pipeline(extent: int) -> tuple[int, ...]:
+def _rows_of_a_pipeline(extent: int) -> tuple[int, ...]:
     """Number of rows that may follow one another; none where there are too few."""
     return tuple(rows for rows in divisors(extent) if rows >= _FEWEST_ROWS)
-
-
-def pipeline_host(
-    stage: Stage, behind: Sequence[Stage], rows: int, lanes: Mapping[str, int]
-) -> str | None:
-    """The stage along a row in whose loops the row before can be written: the first one.
-
-    Args:
-        stage: What writes the rows.
-        behind: What is computed for it, in the order in which it is.
-        rows: Number of row axes.
-        lanes: Partial results of each of these stages; 1 where it has none.
-
-    Returns:
-        None where that overwrites what is still to be written.
-    """
-    for producer in behind:
-        if lanes[producer.name] > 1:
-            return partial_name(producer.name)
-        if producer.name in stage.reads:
-            return None
-        if not is_pointwise(producer) or len(producer.spatial_axes) > rows:
-            return producer.name
-    return None
-
-
-def prefetch_choice(
-    draft: SketchDraft,
-    stage: Stage,
-    passes: Sequence[Stage],
-    lanes: Mapping[str, int],
-    loop: str,
-    axes: int,
-) -> tuple[list[Param], list[Step]]:
-    """A parameter and its step, or nothing: whether the next row is asked for.
-
-    The second stage along a row that reads an input asks for it: the first one waits for memory
-    itself.
-
-    Args:
-        draft: The sketch so far.
-        stage: What writes the rows.
-        passes: What computes along a row, in this order.
-        lanes: Partial results of each of these stages; 1 where it has none.
-        loop: The stage's loop over rows.
-        axes: Number of axes along which a row is computed and those of the rows.
-    """
-    if not draft.can("prefetch"):
-        return [], []
-    for tensor in draft.workload.inputs:
-        readers = [it for it in passes if _reads_a_row(it, tensor.name, axes)]
-        if len(readers) > 1 and (is_pointwise(readers[1]) or lanes[readers[1].name] > 1):
-            second = readers[1].name
-            reader = second if is_pointwise(readers[1]) else partial_name(second)
-            name = f"{stage.name}.prefetch"
-            step = Prefetch(reader, tensor.name, stage.name, loop, var(name))
-            return [Ordinal(name, (0, 1))], [step]
-    return [], []
 
 
 def _reads_a_row(reader: Stage, tensor: str, axes: int) -> bool:
@@ -334,112 +358,9 @@ def _reads_a_row(reader: Stage, tensor: str, axes: int) -> bool:
     )
 
 
-# Compilers put partial results of reductions across threads into shared memory as well.
-_SPARE_SHARED_BYTES = 512
-
-_ROWS_IN_BLOCK = (1, 2, 4, 8)
-# By the draft model, longer rows gain at most 2 %: a row of 64 threads fills a multiprocessor.
-_SHORT_ROW = 512
-
-GPU_ROW_LABELS = ("row-fusion-kept", "row-fusion-recomputed")
-
-
-def gpu_rows(draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-    """A block for one row or, where rows are short, several; threads share each stage's part.
-
-    Reductions are made across the threads of a row. What is computed for a row stays in shared
-    memory; where that is dear to compute, another sketch computes it again for every reader.
-    """
-    found = rows_behind(draft, stage)
-    if found is None or draft.workload.consumers(stage.name):
-        return None
-    behind, rows = found
-    reductions = [other for other in behind if not is_pointwise(other)]
-    if any(len(other.spatial_axes) > rows for other in reductions):
-        return None
-    check_gpu(draft.target)
-    # A value for the whole row is computed by each reader.
-    inlined = [s for s in behind if is_pointwise(s) and len(s.axes) == rows]
-    long = [s for s in behind if is_pointwise(s) and s not in inlined]
-    kept = reductions + long
-    size = sum(math.prod(s.output.shape[rows:]) * _bytes(s) for s in kept)
-    result = []
-    if size <= draft.target.shared_memory_bytes - _SPARE_SHARED_BYTES:
-        result.append(_fused_in_block(draft, stage, behind, rows, inlined, GPU_ROW_LABELS[0]))
-    if not result or any(is_expensive(other) for other in long):
-        result.append(
-            _fused_in_block(draft, stage, behind, rows, inlined + long, GPU_ROW_LABELS[1])
-        )
-    return result
-
-
-def _bytes(stage: Stage) -> int:
-    return stage.output.bytes // stage.output.elements
-
-
-def _fused_in_block(
-    draft: SketchDraft,
-    stage: Stage,
-    behind: list[Stage],
-    rows: int,
-    inlined: list[Stage],
-    label: str,
-) -> SketchDraft:
-    threads, unroll = f"{stage.name}.threads", f"{stage.name}.unroll"
-    fused = [other for other in behind if other not in inlined]
-    longest = max(axis.extent for other in (stage, *behind) for axis in other.axes[rows:])
-    params: list[Param] = [Ordinal(threads, block_threads(longest, draft.target))]
-    last = stage.axes[rows - 1].name
-    row_loops = tuple(f"{axis.name}.0" for axis in stage.axes[:rows])
-    steps: list[Step] = [Inline(other.name) for other in reversed(inlined)]
-    several = _rows_in_block(draft, stage, rows, fused, longest)
-    if several.params:
-        params += several.params
-        steps.append(several.tile(stage.name, last))
-    place = f"{last}.1" if several.params else ""
-    steps.append(Bind(stage.name, row_loops, "block"))
-    steps += _spread(draft, stage, rows, var(threads), params, place)
-    for producer in reversed(fused):
-        steps.append(FuseProducer(producer.name, stage.name, row_loops[-1], 1))
-        place = f"{producer.spatial_axes[rows - 1].name}.0" if several.params else ""
-        steps += _spread(draft, producer, rows, var(threads), params, place)
-    params.append(Ordinal(unroll, UNROLL_LIMITS))
-    steps.append(UnrollLimit(stage.name, var(unroll)))
-    constraints = list(several.constraints)
-    if several.params:
-        source = f"target {draft.target.name}: threads of a block"
-        together = several.factors[1] * var(threads)
-        constraints.append(AtMost(together, draft.target.max_threads_per_block, source))
-    return draft.extended(
-        settled=[stage.name, *(other.name for other in behind)],
-        label=label,
-        params=params,
-        constraints=constraints,
-        steps=steps,
-    )
-
-
-def _rows_in_block(
-    draft: SketchDraft, stage: Stage, rows: int, fused: list[Stage], longest: int
-) -> Levels:
-    """Levels of the last row axis: blocks, and the rows of one; none where a block has one row."""
-    axis = stage.axes[rows - 1]
-    row_bytes = sum(math.prod(other.output.shape[rows:]) * _bytes(other) for other in fused)
-    most = (draft.target.shared_memory_bytes - _SPARE_SHARED_BYTES) // max(row_bytes, 1)
-    choices = tuple(n for n in _ROWS_IN_BLOCK if axis.extent % n == 0 and n <= most)
-    if longest > _SHORT_ROW or len(choices) < 2:
-        return Levels()
-    return split_levels(f"{stage.name}.{axis.name}", axis.extent, choices)
-
-
 def _spread(
-    draft: SketchDraft,
-    stage: Stage,
-    rows: int,
-    threads: IntExpr,
-    params: list[Param],
-    place: str,
-) -> list[Step]:
+    draft: SketchDraft, stage: Stage, rows: int, threads: IntExpr, place: str
+) -> SketchDraft:
     """Spread a stage's part of a row over the threads: in vectors, or as a reduction across them.
 
     ``place`` is the loop over the rows of a block, which have threads of their own; empty where
@@ -449,26 +370,24 @@ def _spread(
     apart = [Bind(name, (place,), "thread_y")] if place else []
     if not is_pointwise(stage):
         axis = stage.reduce_axes[-1]
-        return [
-            TileCeil(name, axis.name, cover_factors(axis.extent, threads)),
-            *apart,
-            Bind(name, (f"{axis.name}.1",), "thread"),
-        ]
+        return draft.extended(
+            splits=[cover(name, axis, threads)],
+            steps=[*apart, Bind(name, (f"{axis.name}.1",), "thread")],
+        )
     widths = vector_widths(axis.extent, stage.output.dtype, draft.target)
-    lanes: IntExpr = const(1)
-    if len(widths) > 1:
-        params.append(Ordinal(f"{name}.lanes", widths))
-        lanes = var(f"{name}.lanes")
-    outer = [f"{other.name}.0" for other in stage.axes]
+    lanes = Ordinal(f"{name}.lanes", widths) if len(widths) > 1 else const(1)
+    outer = [*loops(stage.axes)]
     if place and place not in outer:
         outer.insert(rows, place)
-    return [
-        TileCeil(name, axis.name, cover_factors(axis.extent, threads, lanes)),
-        Order(name, (*outer, f"{axis.name}.1", f"{axis.name}.2")),
-        *apart,
-        Bind(name, (f"{axis.name}.1",), "thread"),
-        Vectorize(name, f"{axis.name}.2"),
-    ]
+    return draft.extended(
+        splits=[cover(name, axis, threads, lanes)],
+        steps=[
+            Order(name, (*outer, f"{axis.name}.1", f"{axis.name}.2")),
+            *apart,
+            Bind(name, (f"{axis.name}.1",), "thread"),
+            Vectorize(name, f"{axis.name}.2"),
+        ],
+    )
 
 
 PARTIALS = {"narrow": 1, "": 4, "wide": 16}
@@ -484,7 +403,7 @@ _UNROLLED = (1, 4)
 _NARROWEST = 4
 
 
-def producer_steps(
+def with_producers(
     draft: SketchDraft,
     consumer: Stage,
     loop: str,
@@ -492,8 +411,8 @@ def producer_steps(
     inlined: Sequence[Stage],
     rows: int,
     partials: str,
-) -> tuple[list[Step], list[Levels]]:
-    """Steps and factors of everything that is computed inside ``loop`` of ``consumer``.
+) -> SketchDraft:
+    """The draft with everything that is computed inside ``loop`` of ``consumer``.
 
     Args:
         draft: The sketch so far.
@@ -506,48 +425,44 @@ def producer_steps(
     """
     lanes = {producer.name: partial_lanes(draft, producer, partials) for producer in producers}
     # What is inlined goes into the partial results, so these have to be there before.
-    steps: list[Step] = [
-        *(
-            SplitReduction(producer.name, producer.reduce_axes[-1].name, lanes[producer.name])
-            for producer in reversed(producers)
-            if lanes[producer.name] > 1
-        ),
-        *(Inline(producer.name) for producer in reversed(producers) if producer in inlined),
-    ]
-    levels: list[Levels] = []
+    made = draft.extended(
+        steps=[
+            *(
+                SplitReduction(producer.name, producer.reduce_axes[-1].name, lanes[producer.name])
+                for producer in reversed(producers)
+                if lanes[producer.name] > 1
+            ),
+            *(Inline(producer.name) for producer in reversed(producers) if producer in inlined),
+        ]
+    )
     for producer in reversed(producers):
         if producer in inlined:
             continue
         if lanes[producer.name] > 1:
-            found, made = _split(consumer, producer, loop, lanes[producer.name])
+            made = _with_partials(made, consumer, producer, loop, lanes[producer.name])
         elif is_pointwise(producer) and len(producer.spatial_axes) > rows:
-            found, made = kept_steps(draft, consumer, producer, loop)
+            made = with_kept(made, consumer, producer, loop)
         else:
-            found, made = Levels(), [FuseProducer(producer.name, consumer.name, loop, 1)]
-        levels.append(found)
-        steps.extend(made)
-    return steps, levels
+            made = made.extended(steps=[FuseProducer(producer.name, consumer.name, loop, 1)])
+    return made
 
 
-def kept_steps(
-    draft: SketchDraft, consumer: Stage, producer: Stage, loop: str
-) -> tuple[Levels, list[Step]]:
-    """A pointwise stage that is kept in a buffer, in vectors along its innermost axis."""
-    levels = row_vector_levels(draft, producer)
-    inner = producer.axes[-1].name
-    return levels, [
-        FuseProducer(producer.name, consumer.name, loop, 1),
-        levels.tile(producer.name, inner),
-        Vectorize(producer.name, f"{inner}.1"),
-    ]
+def with_kept(draft: SketchDraft, consumer: Stage, producer: Stage, loop: str) -> SketchDraft:
+    """The draft with a pointwise stage in a buffer, in vectors along its innermost axis."""
+    return draft.extended(
+        steps=[FuseProducer(producer.name, consumer.name, loop, 1)],
+    ).extended(
+        splits=[row_vectors(draft, producer)],
+        steps=[Vectorize(producer.name, f"{producer.axes[-1].name}.1")],
+    )
 
 
-def row_vector_levels(draft: SketchDraft, stage: Stage) -> Levels:
+def row_vectors(draft: SketchDraft, stage: Stage) -> Split:
     """The innermost axis of a pointwise stage: a loop over vectors of a searched width."""
     lanes = draft.target.lanes(stage.output.dtype)
     widths = (quarters * lanes // 4 for quarters in _WIDTHS)
     enough = tuple(width for width in widths if width >= min(lanes, _NARROWEST))
-    return vector_levels(draft, stage, enough)
+    return vectors_of(draft, stage, enough)
 
 
 def partial_lanes(draft: SketchDraft, producer: Stage, partials: str) -> int:
@@ -569,20 +484,22 @@ def partial_lanes(draft: SketchDraft, producer: Stage, partials: str) -> int:
     return even[0] if even else 1
 
 
-def _split(consumer: Stage, producer: Stage, loop: str, lanes: int) -> tuple[Levels, list[Step]]:
+def _with_partials(
+    draft: SketchDraft, consumer: Stage, producer: Stage, loop: str, lanes: int
+) -> SketchDraft:
     """A long reduction in vectors of partial results, some iterations of which are unrolled."""
     axis = producer.reduce_axes[-1]
     partial, lane = partial_name(producer.name), f"{lane_axis(axis.name)}.0"
-    rounds = -(-axis.extent // lanes)
-    domain = tuple(count for count in _UNROLLED if rounds % count == 0)
-    levels = split_levels(f"{producer.name}.{axis.name}", rounds, domain)
-    outer = [f"{other.name}.0" for other in producer.axes]
+    rounds = evolve(axis, extent=-(-axis.extent // lanes))
+    domain = tuple(count for count in _UNROLLED if rounds.extent % count == 0)
     inner = f"{axis.name}.1"
-    return levels, [
-        FuseProducer(producer.name, consumer.name, loop, 1),
-        FuseProducer(partial, consumer.name, loop, 1),
-        Tile(partial, axis.name, levels.factors),
-        Order(partial, (*outer, inner, lane)),
-        Unroll(partial, (inner,)),
-        Vectorize(partial, lane),
-    ]
+    return draft.extended(
+        steps=[FuseProducer(name, consumer.name, loop, 1) for name in (producer.name, partial)]
+    ).extended(
+        splits=[split_in_two(partial, rounds, domain, f"{producer.name}.{axis.name}")],
+        steps=[
+            Order(partial, (*loops(producer.axes), inner, lane)),
+            Unroll(partial, (inner,)),
+            Vectorize(partial, lane),
+        ],
+    )

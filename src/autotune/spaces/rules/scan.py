@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import math
 
+from attrs import evolve
+
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import const, var
+from autotune.ir.expressions import const
 from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
-    AtLeast,
-    AtMost,
     Bind,
     ChunkScan,
     Constraint,
-    Factor,
     Order,
     Ordinal,
     Parallel,
-    ProductEquals,
     Step,
-    Tile,
-    TileCeil,
     Unroll,
     Vectorize,
     chunk_axis,
     scanned_parts_name,
 )
 from autotune.spaces.rules.access import largest_divisor
-from autotune.spaces.rules.draft import SketchDraft
-from autotune.spaces.rules.gpu_levels import block_threads, check_gpu, cover_factors
+from autotune.spaces.rules.draft import SketchDraft, Split, loops, split
+from autotune.spaces.rules.gpu_levels import block_threads, check_gpu
 from autotune.spaces.rules.rule import SketchRule
-from autotune.spaces.rules.tile_params import is_covered, vector_levels
+from autotune.spaces.rules.tile_params import cover, is_covered, vectors_of
 
 __all__ = ["CHUNKED_LABEL", "ScanRule"]
 
@@ -82,23 +78,17 @@ def _serial(draft: SketchDraft, stage: Stage, axis: Axis) -> SketchDraft:
 def _of_rows(draft: SketchDraft, stage: Stage, axis: Axis, others: list[Axis]) -> SketchDraft:
     """Sums of neighbours wait for each other, those of several rows do not."""
     *outer, row = others
-    name = f"{stage.name}.{row.name}"
     counts = tuple(count for count in _ROWS if row.extent % count == 0)
-    shared = (*(f"{other.name}.0" for other in outer), f"{row.name}.0")
-    steps: list[Step] = [
-        Tile(stage.name, row.name, (var(f"{name}.0"), var(f"{name}.1"))),
-        Order(stage.name, (*shared, f"{axis.name}.0", f"{row.name}.1")),
-        Parallel(stage.name, shared),
-        Unroll(stage.name, (f"{row.name}.1",)),
-    ]
+    turns = split(stage.name, row, None, counts)
     return draft.extended(
         settled=[stage.name],
-        params=[Factor(f"{name}.0"), Factor(f"{name}.1", counts)],
-        constraints=[
-            ProductEquals((f"{name}.0", f"{name}.1"), const(row.extent)),
-            *_enough(draft, outer, row, 1, f"{name}.0"),
+        splits=[turns],
+        constraints=_enough(draft, outer, turns, row.extent),
+        steps=[
+            Order(stage.name, (*loops(others), f"{axis.name}.0", f"{row.name}.1")),
+            Parallel(stage.name, loops(others)),
+            Unroll(stage.name, (f"{row.name}.1",)),
         ],
-        steps=steps,
     )
 
 
@@ -117,49 +107,45 @@ def _in_chunks(
     draft: SketchDraft, stage: Stage, axis: Axis, others: list[Axis], chunks: int
 ) -> SketchDraft:
     """Parts of rows as rows of their own, and their results in vectors when all are known."""
-    parts, chunk = scanned_parts_name(stage.name), chunk_axis(axis.name)
-    rows = tuple(f"{other.name}.0" for other in others)
-    names = tuple(f"{stage.name}.chunks.{level}" for level in range(2))
+    parts, chunk = scanned_parts_name(stage.name), Axis(chunk_axis(axis.name), chunks)
+    part, rows = evolve(axis, extent=axis.extent // chunks), loops(others)
     counts = tuple(count for count in _ROWS if chunks % count == 0)
-    lanes, length = draft.target.lanes(stage.output.dtype), axis.extent // chunks
-    widths = tuple(width for count in _VECTORS if length % (width := count * lanes) == 0) or (
-        largest_divisor(length, lanes),
-    )
-    vectors = tuple(f"{stage.name}.{axis.name}.{level}" for level in range(2))
-    turns = tuple(f"{stage.name}.turns.{level}" for level in range(2))
-    neighbours = tuple(count for count in _NEIGHBOURS if length % count == 0)
-    steps: list[Step] = [
-        ChunkScan(stage.name, chunks),
-        Tile(parts, chunk, tuple(map(var, names))),
-        Tile(parts, axis.name, tuple(map(var, turns))),
-        Order(parts, (f"{chunk}.0", *rows, f"{axis.name}.0", f"{chunk}.1", f"{axis.name}.1")),
-        Parallel(parts, (f"{chunk}.0", *rows)),
-        Unroll(parts, (f"{chunk}.1", f"{axis.name}.1")),
-        Tile(stage.name, axis.name, (const(chunks), *map(var, vectors))),
-        Order(stage.name, (*rows, *(f"{axis.name}.{level}" for level in range(3)))),
-        Parallel(stage.name, (*rows, f"{axis.name}.0")),
-        Vectorize(stage.name, f"{axis.name}.2"),
-    ]
-    limits = draft.limits
-    unrolled = var(names[1]) * var(turns[1])
-    constraints: list[Constraint] = [
-        ProductEquals(names, const(chunks)),
-        ProductEquals(turns, const(length)),
-        ProductEquals(vectors, const(length)),
-        AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body"),
-    ]
-    count, cores = math.prod(other.extent for other in others), draft.target.cores
-    soft = [AtLeast(var(names[0]) * count, cores, "every core gets work", hard=False)]
-    return draft.extended(
-        settled=[stage.name],
+    neighbours = tuple(count for count in _NEIGHBOURS if part.extent % count == 0)
+    shares = split(parts, chunk, None, counts, name=f"{stage.name}.chunks")
+    turns = split(parts, part, None, neighbours, name=f"{stage.name}.turns")
+    vectors = split(stage.name, part, None, _widths(draft, stage, part.extent))
+    inside = (f"{axis.name}.0", f"{chunk.name}.1", f"{axis.name}.1")
+    shared, count = (f"{chunk.name}.0", *rows), math.prod(other.extent for other in others)
+    first = draft.extended(steps=[ChunkScan(stage.name, chunks)]).extended(
         label=CHUNKED_LABEL,
-        params=[
-            *(Factor(names[0]), Factor(names[1], counts)),
-            *(Factor(turns[0]), Factor(turns[1], neighbours)),
-            *(Factor(vectors[0]), Factor(vectors[1], widths)),
+        splits=[shares, turns],
+        steps=[
+            Order(parts, (*shared, *inside)),
+            Parallel(parts, shared),
+            Unroll(parts, inside[1:]),
         ],
-        constraints=[*constraints, *(soft if chunks * count >= cores else [])],
-        steps=steps,
+    )
+    return first.extended(
+        settled=[stage.name],
+        splits=[evolve(vectors, factors=(const(chunks), *vectors.factors))],
+        constraints=[
+            *draft.bounded(shares.factors[1] * turns.factors[1]),
+            *draft.shared(shares.factors[0] * count, chunks * count),
+        ],
+        steps=[
+            Order(stage.name, (*rows, *(f"{axis.name}.{level}" for level in range(3)))),
+            Parallel(stage.name, (*rows, f"{axis.name}.0")),
+            Vectorize(stage.name, f"{axis.name}.2"),
+        ],
+    )
+
+
+def _widths(draft: SketchDraft, stage: Stage, extent: int) -> tuple[int, ...]:
+    """Widths that divide an extent: whole vectors, else one that is not."""
+    lanes = draft.target.lanes(stage.output.dtype)
+    whole = (count * lanes for count in _VECTORS)
+    return tuple(width for width in whole if extent % width == 0) or (
+        largest_divisor(extent, lanes),
     )
 
 
@@ -168,25 +154,17 @@ def _of_columns(draft: SketchDraft, stage: Stage, axis: Axis, others: list[Axis]
     *outer, inner = others
     if is_covered(draft, stage, inner):
         return _of_uneven_columns(draft, stage, axis, others)
-    lanes = draft.target.lanes(stage.output.dtype)
-    widths = tuple(
-        width for count in _VECTORS if inner.extent % (width := count * lanes) == 0
-    ) or (largest_divisor(inner.extent, lanes),)
-    names = tuple(f"{stage.name}.{inner.name}.{level}" for level in range(3))
-    shared = (*(f"{other.name}.0" for other in outer), f"{inner.name}.0")
-    order = (*shared, f"{axis.name}.0", f"{inner.name}.1", f"{inner.name}.2")
+    widths = _widths(draft, stage, inner.extent)
+    vectors = split(stage.name, inner, None, None, widths)
+    inside = (f"{axis.name}.0", f"{inner.name}.1", f"{inner.name}.2")
     return draft.extended(
         settled=[stage.name],
-        params=[Factor(names[0]), Factor(names[1]), Factor(names[2], widths)],
-        constraints=[
-            ProductEquals(names, const(inner.extent)),
-            *_enough(draft, outer, inner, widths[0], names[0]),
-        ],
+        splits=[vectors],
+        constraints=_enough(draft, outer, vectors, inner.extent // widths[0]),
         steps=[
-            Tile(stage.name, inner.name, tuple(map(var, names))),
-            Order(stage.name, order),
-            Parallel(stage.name, shared),
-            Vectorize(stage.name, f"{inner.name}.2"),
+            Order(stage.name, (*loops(others), *inside)),
+            Parallel(stage.name, loops(others)),
+            Vectorize(stage.name, inside[-1]),
         ],
     )
 
@@ -197,31 +175,20 @@ def _of_uneven_columns(
     """Vectors that are whole but for the last, which a loop of its own ends with."""
     *outer, inner = others
     lanes = draft.target.lanes(stage.output.dtype)
-    levels = vector_levels(draft, stage, tuple(count * lanes for count in _VECTORS))
-    rows = tuple(f"{other.name}.0" for other in outer)
+    rows = loops(outer)
     order = (*rows, f"{inner.name}.0", f"{axis.name}.0", f"{inner.name}.1")
     shared: list[Step] = [Parallel(stage.name, rows)] if rows else []
     return draft.extended(
         settled=[stage.name],
-        params=levels.params,
-        constraints=levels.constraints,
-        steps=[
-            levels.tile(stage.name, inner.name),
-            Order(stage.name, order),
-            *shared,
-            Vectorize(stage.name, f"{inner.name}.1"),
-        ],
+        splits=[vectors_of(draft, stage, tuple(count * lanes for count in _VECTORS))],
+        steps=[Order(stage.name, order), *shared, Vectorize(stage.name, f"{inner.name}.1")],
     )
 
 
-def _enough(
-    draft: SketchDraft, outer: list[Axis], tiled: Axis, least: int, parallel: str
-) -> list[AtLeast]:
-    """Work for every core, as far as there is any in tiles of at least so many results."""
-    rows, cores = math.prod(axis.extent for axis in outer), draft.target.cores
-    if rows * (tiled.extent // least) < cores:
-        return []
-    return [AtLeast(var(parallel) * rows, cores, "every core gets work", hard=False)]
+def _enough(draft: SketchDraft, outer: list[Axis], tiled: Split, tiles: int) -> list[Constraint]:
+    """Work for every core, as far as there is any in so many of the smallest tiles of a row."""
+    rows = math.prod(axis.extent for axis in outer)
+    return draft.shared(tiled.factors[0] * rows, rows * tiles)
 
 
 def gpu_scan(draft: SketchDraft, stage: Stage, axis: Axis) -> SketchDraft:
@@ -240,11 +207,12 @@ def gpu_scan(draft: SketchDraft, stage: Stage, axis: Axis) -> SketchDraft:
     wide = [other for other in others if other.extent >= draft.target.warp_size]
     shared = wide[-1] if wide else max(others, key=lambda other: other.extent)
     threads = Ordinal(f"{stage.name}.threads", block_threads(shared.extent, draft.target))
-    blocks = tuple(f"{other.name}.0" for other in others)
-    steps: list[Step] = [
-        TileCeil(stage.name, shared.name, cover_factors(shared.extent, var(threads.name))),
-        Order(stage.name, (*blocks, f"{shared.name}.1", f"{axis.name}.0")),
-        Bind(stage.name, blocks, "block"),
-        Bind(stage.name, (f"{shared.name}.1",), "thread"),
-    ]
-    return draft.extended(settled=[stage.name], params=[threads], steps=steps)
+    return draft.extended(
+        settled=[stage.name],
+        splits=[cover(stage.name, shared, threads)],
+        steps=[
+            Order(stage.name, (*loops(others), f"{shared.name}.1", f"{axis.name}.0")),
+            Bind(stage.name, loops(others), "block"),
+            Bind(stage.name, (f"{shared.name}.1",), "thread"),
+        ],
+    )

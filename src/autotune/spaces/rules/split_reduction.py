@@ -10,25 +10,21 @@ first.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from attrs import evolve, frozen
+from attrs import frozen
 
-from autotune.ir.expressions import Load, ScalarExpr, const, substitute, transform, var
 from autotune.ir.workloads import Axis, Stage, Workload
+from autotune.ir.workloads.composing import computed_where_read
 from autotune.sketches import (
     Accumulate,
-    AtMost,
     ChunkReduction,
-    Factor,
     FuseProducer,
     Inline,
     Order,
     Parallel,
-    ProductEquals,
     SplitReduction,
     Step,
-    Tile,
     Unroll,
     Vectorize,
     added_axis,
@@ -41,12 +37,13 @@ from autotune.spaces.rules.access import (
     is_pointwise,
     is_without_reuse,
     largest_divisor,
-    producer_stage,
+    own_producer,
 )
-from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.draft import SketchDraft, loops, split
 from autotune.spaces.rules.elementwise import root_copy_steps
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.tile_params import split_in_two
 
 _NEEDED = ("split_reduction", "fuse_producer")
 # Partial results in vectors: several keep a core busy where one chain of additions does not.
@@ -135,37 +132,22 @@ def _results(stage: Stage) -> int:
 
 def _source(draft: SketchDraft, stage: Stage) -> _Source:
     """The reduction as it reads when what it alone reads point-wise is computed inside it."""
-    workload, inlined, body = draft.workload, [], stage.body
+    workload, inlined = draft.workload, []
     for name in stage.reads if draft.can("inline") else ():
-        producer = producer_stage(workload, name)
-        alone = [user.name for user in workload.consumers(name)] == [stage.name]
-        if producer is None or not is_pointwise(producer) or not alone:
-            continue
-        if name in workload.outputs or any(gather.tensor == name for gather in stage.gathers):
+        producer = own_producer(workload, name)
+        if producer is None or any(gather.tensor == name for gather in stage.gathers):
             continue
         if not stage.spatial_axes and not _reads_plainly(producer):
             # No other rule takes a single number, and this one divides what has plain indices:
             # the others are computed before.
             continue
         inlined.append(name)
-        body = transform(body, _replacing(producer))
-    return _Source(evolve(stage, body=body), tuple(inlined))
+    return _Source(computed_where_read(workload, inlined).stage(stage.name), tuple(inlined))
 
 
 def _reads_plainly(stage: Stage) -> bool:
     """Return whether no index is computed from data, and none has a quotient or a remainder."""
     return not stage.gathers and all(is_affine(stage.forms(load)) for load in stage.loads)
-
-
-def _replacing(producer: Stage) -> Callable[[ScalarExpr], ScalarExpr | None]:
-    axes = [axis.name for axis in producer.spatial_axes]
-
-    def replace(node: ScalarExpr) -> ScalarExpr | None:
-        if not isinstance(node, Load) or node.tensor != producer.name:
-            return None
-        return substitute(producer.body, dict(zip(axes, node.indices, strict=True)))
-
-    return replace
 
 
 def _is_contiguous(stage: Stage, axis: Axis) -> bool:
@@ -266,7 +248,7 @@ def _with_lanes(
     chunk: ChunkReduction | None,
     axis: Axis,
     lanes: int,
-    name: str,
+    label: str,
 ) -> SketchDraft:
     """The sketch with these chunks and lanes."""
     stage, workload = source.stage, draft.workload
@@ -286,46 +268,42 @@ def _with_lanes(
     if chunk is None and consumer is not None:
         root = workload.stage(consumer)
     steps.extend(_root_steps(root, draft.target.cores))
-    at = f"{root.spatial_axes[-1].name}.0" if root.spatial_axes else None
-    if root.name == consumer and at is not None:
-        steps.append(FuseProducer(reduction, root.name, at, 1))
-    params: list[Factor] = []
-    constraints: list[ProductEquals] = []
+    fused = [reduction] if root.name == consumer else []
+    if lanes > 1:
+        fused.append(partial_name(reduction))
+    if root.spatial_axes:
+        at = f"{root.spatial_axes[-1].name}.0"
+        steps.extend(FuseProducer(producer, root.name, at, 1) for producer in fused)
+    made = draft.extended(settled=settled, label=label, steps=steps)
     if lanes > 1:
         partial = workload.stage(partial_name(reduction))
-        rounds = partial.axis(axis.name).extent
-        names = (f"{stage.name}.{axis.name}.0", f"{stage.name}.{axis.name}.1")
-        domain = tuple(count for count in _UNROLLED if rounds % count == 0)
-        params = [Factor(names[0]), Factor(names[1], domain)]
-        constraints = [ProductEquals(names, const(rounds))]
-        if at is not None:
-            steps.append(FuseProducer(partial.name, root.name, at, 1))
-        steps.extend(_lane_steps(partial, axis, added_axis(lane), names))
+        own, name = partial.axis(axis.name), f"{stage.name}.{axis.name}"
+        domain = tuple(count for count in _UNROLLED if own.extent % count == 0)
+        made = made.extended(
+            splits=[split(partial.name, own, None, domain, name=name)],
+            steps=_lane_steps(partial, own, added_axis(lane)),
+        )
     if chunk is not None:
-        steps.extend(_combining(workload, stage.name, consumer, draft))
-    return draft.extended(
-        settled=settled, label=name, params=params, constraints=constraints, steps=steps
-    )
+        made = made.extended(steps=_combining(workload, stage.name, consumer, draft))
+    return made
 
 
 def _root_steps(root: Stage, cores: int) -> list[Step]:
     """Results in parallel, what is reduced inside."""
-    spatial = tuple(f"{axis.name}.0" for axis in root.spatial_axes)
-    order = (*spatial, *(f"{axis.name}.0" for axis in root.reduce_axes))
+    spatial = loops(root.spatial_axes)
+    order = (*spatial, *loops(root.reduce_axes))
     steps: list[Step] = [Order(root.name, order)] if len(order) > 1 else []
     if _results(root) > 1 and cores > 1:
         steps.append(Parallel(root.name, spatial))
     return steps
 
 
-def _lane_steps(partial: Stage, axis: Axis, lane: str, names: tuple[str, str]) -> list[Step]:
+def _lane_steps(partial: Stage, axis: Axis, lane: str) -> list[Step]:
     """Partial results: rounds over the axis, some unrolled, and the lanes innermost."""
-    spatial = [f"{other.name}.0" for other in partial.spatial_axes if other.name != lane]
-    others = [f"{other.name}.0" for other in partial.reduce_axes if other.name != axis.name]
+    others = [other for other in partial.axes if other.name not in (lane, axis.name)]
     inner = f"{axis.name}.1"
     return [
-        Tile(partial.name, axis.name, tuple(var(name) for name in names)),
-        Order(partial.name, (*spatial, *others, f"{axis.name}.0", inner, f"{lane}.0")),
+        Order(partial.name, (*loops(others), f"{axis.name}.0", inner, f"{lane}.0")),
         Unroll(partial.name, (inner,)),
         Vectorize(partial.name, f"{lane}.0"),
     ]
@@ -342,9 +320,9 @@ def _combining(
         *outer, inner = final.spatial_axes
         width = largest_divisor(inner.extent, lanes)
         chunk = final.reduce_axes[0].name
-        rows = (*(f"{axis.name}.0" for axis in outer), f"{inner.name}.0")
+        rows = loops([*outer, inner])
         steps += [
-            Tile(name, inner.name, (const(inner.extent // width), const(width))),
+            split_in_two(name, inner, (width,)).step,
             Order(name, (*rows, f"{chunk}.0", f"{inner.name}.1")),
         ]
         if final.points > _WORTH_PARALLEL:
@@ -366,35 +344,22 @@ def _across_results(draft: SketchDraft, source: _Source) -> Iterator[SketchDraft
             continue
         workload = split_reduction(draft.workload, chunk)
         partial = workload.stage(partial_name(stage.name))
-        names = tuple(f"{stage.name}.{inner.name}.{level}" for level in range(3))
-        factors = tuple(var(name) for name in names)
-        spatial = tuple(f"{axis.name}.0" for axis in partial.spatial_axes)
-        at, vectors, vector = (f"{inner.name}.{level}" for level in range(3))
-        reduce = tuple(f"{axis.name}.0" for axis in partial.reduce_axes)
-        steps: list[Step] = [
-            chunk,
-            *source.inlining,
-            Tile(partial.name, inner.name, factors),
-            Order(partial.name, (*spatial, *reduce, vectors, vector)),
-            Parallel(partial.name, spatial),
-            Accumulate(partial.name, at, factors[1:]),
-            Vectorize(partial.name, vector),
-            Unroll(partial.name, (vectors,)),
-            *_combining(workload, stage.name, draft.epilogues.get(stage.name), draft),
-        ]
-        source_limits, most = draft.limits.source, draft.limits.unrolled_statements
-        yield draft.extended(
+        vectors = split(
+            partial.name, inner, None, None, (width,), name=f"{stage.name}.{inner.name}"
+        )
+        spatial, inside = loops(partial.spatial_axes), vectors.factors[1]
+        at, round_, vector = (f"{inner.name}.{level}" for level in range(3))
+        yield draft.extended(steps=[chunk, *source.inlining]).extended(
             settled={stage.name, *source.inlined},
             label=f"split-columns-{label}",
-            params=[Factor(names[0]), Factor(names[1]), Factor(names[2], (width,))],
-            constraints=[
-                ProductEquals(names, const(inner.extent)),
-                AtMost(factors[1], most, f"{source_limits}: unrolled body"),
-                AtMost(
-                    factors[1] * width * stage.output.element.bytes,
-                    draft.limits.stack_bytes,
-                    f"{source_limits}: accumulate tile on the stack",
-                ),
+            splits=[vectors],
+            constraints=draft.bounded(inside, inside * width * stage.output.element.bytes),
+            steps=[
+                Order(partial.name, (*spatial, *loops(partial.reduce_axes), round_, vector)),
+                Parallel(partial.name, spatial),
+                Accumulate(partial.name, at, vectors.factors[1:]),
+                Vectorize(partial.name, vector),
+                Unroll(partial.name, (round_,)),
+                *_combining(workload, stage.name, draft.epilogues.get(stage.name), draft),
             ],
-            steps=steps,
         )

@@ -15,24 +15,19 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import AffineForm, Binary, Cast, IntExpr, Load, ScalarExpr, const, var
+from autotune.ir.expressions import AffineForm, IntExpr, const
 from autotune.ir.workloads import Axis, Stage, Workload
-from autotune.sketches import (
-    AtMost,
-    Constraint,
-    Factor,
-    Order,
-    Param,
-    ProductEquals,
-    Sketch,
-    Step,
-    Tensorize,
-    Tile,
-)
+from autotune.sketches import AtMost, Constraint, Order, Sketch, Tensorize
 from autotune.sketches.intrinsics import INTRINSICS, Intrinsic
 from autotune.sketches.limits import ScheduleLimits
-from autotune.spaces.rules.access import depends_on, dimension_of, is_affine, operand_forms
-from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.access import (
+    depends_on,
+    dimension_of,
+    is_affine,
+    operand_forms,
+    product_factors,
+)
+from autotune.spaces.rules.draft import SketchDraft, loops, split
 from autotune.spaces.rules.multi_level_tiling import (
     PACKINGS,
     Contraction,
@@ -123,7 +118,7 @@ def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Co
     if not 1 <= len(intrinsic.spatial_axes) <= min(2, len(stage.spatial_axes)):
         return None
     vector, reduced = stage.spatial_axes[-1].name, stage.reduce_axes[-1].name
-    factors = _factors(stage.body, intrinsic.result.dtype)
+    factors = product_factors(stage, intrinsic.result.dtype)
     for left, right in (factors, factors[::-1]) if factors else ():
         if left.tensor == right.tensor:
             continue
@@ -152,20 +147,6 @@ def _moves_rows(
     axis = stage.spatial_axes[-2].name
     steps = [form.coefficients[axis] for form in data if axis in form.coefficients]
     return len(steps) == 1 and steps[0] > 0 and not depends_on(weights, axis)
-
-
-def _factors(body: ScalarExpr, dtype: str) -> tuple[Load, ...]:
-    """The two loads of a product of elements that are converted to ``dtype``; else none."""
-    if not isinstance(body, Binary) or body.op != "mul":
-        return ()
-    loads = []
-    for side in (body.left, body.right):
-        if isinstance(side, Cast) and side.dtype == dtype:
-            side = side.operand
-        if not isinstance(side, Load):
-            return ()
-        loads.append(side)
-    return tuple(loads)
 
 
 def _sketches(draft: SketchDraft, stage: Stage, contraction: Contraction) -> list[SketchDraft]:
@@ -228,23 +209,22 @@ def intrinsic_sketch(workload: Workload, stage: str, intrinsic: Intrinsic) -> Sk
     found = workload.stage(stage)
     axes = _matched(found.spatial_axes, intrinsic.spatial_axes, intrinsic, stage)
     axes |= _matched(found.reduce_axes, intrinsic.reduce_axes, intrinsic, stage)
-    params: list[Param] = []
-    constraints: list[Constraint] = []
-    steps: list[Step] = []
-    held: dict[str, IntExpr] = {}
-    for own in intrinsic.axes:
-        axis = axes[own.name]
-        names = [f"{stage}.{axis.name}.{level}" for level in range(3)]
-        params += [Factor(names[0], None), Factor(names[1], None), Factor(names[2], (own.extent,))]
-        constraints.append(ProductEquals(tuple(names), const(axis.extent)))
-        steps.append(Tile(stage, axis.name, tuple(map(var, names))))
-        held[own.name] = var(names[1])
-    constraints += _capacities(intrinsic, held)
-    order = [f"{axis.name}.0" for axis in found.axes]
-    order += [f"{axes[own.name].name}.1" for own in intrinsic.axes]
-    called = tuple(f"{axes[own.name].name}.2" for own in intrinsic.axes)
-    steps += [Order(stage, (*order, *called)), Tensorize(stage, called, intrinsic.name)]
-    return Sketch(intrinsic.name, workload, tuple(params), tuple(constraints), tuple(steps))
+    splits = [split(stage, axes[own.name], None, None, (own.extent,)) for own in intrinsic.axes]
+    held = {own.name: it.factors[1] for own, it in zip(intrinsic.axes, splits, strict=True)}
+    called = loops((axes[own.name] for own in intrinsic.axes), 2)
+    order = (*loops(found.axes), *loops((axes[own.name] for own in intrinsic.axes), 1), *called)
+    constraints = [it for own in splits for it in own.constraints]
+    return Sketch(
+        intrinsic.name,
+        workload,
+        tuple(param for it in splits for param in it.params),
+        (*constraints, *_capacities(intrinsic, held)),
+        (
+            *(it.step for it in splits),
+            Order(stage, order),
+            Tensorize(stage, called, intrinsic.name),
+        ),
+    )
 
 
 def _matched(

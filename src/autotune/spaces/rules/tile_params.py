@@ -15,29 +15,15 @@ from autotune.ir.expressions import (
     ceildiv,
     const,
     index_form,
+    product,
     var,
 )
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Axis, Stage
-from autotune.sketches import (
-    AtLeast,
-    AtMost,
-    Constraint,
-    Factor,
-    Ordinal,
-    Param,
-    ProductEquals,
-    Step,
-    Stream,
-    Tile,
-    TileCeil,
-)
+from autotune.sketches import AtMost, Constraint, Ordinal, Param, Step, Stream
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.rules.access import largest_divisor, round_up
-from autotune.spaces.rules.draft import SketchDraft
-from autotune.targets import Target
-
-__all__ = ["Levels", "is_covered", "split_levels", "stream_choice", "vector_levels"]
+from autotune.spaces.rules.draft import Domain, SketchDraft, Split, split
 
 # Rows of a register tile worth padding for: beyond 16 the accumulators spill.
 _USEFUL_ROWS = tuple(range(2, 17))
@@ -47,19 +33,24 @@ _MAX_REDUCE_UNROLL = 8
 
 
 @frozen
-class TileLevels:
-    """Factors by axis (outermost first), with what they bring along.
+class RegisterTiles:
+    """Tiles of a stage that are kept in registers, and what encloses them.
 
-    ``panel`` is the width of a register tile along the vector axis, in elements: a multiple of
-    ``vector``, that of one vector.
+    Attributes:
+        splits: Splits by axis.
+        constraints: Limits of the backend and of the machine.
+        panel: Elements of a tile along the vector axis: a multiple of those of a vector.
+        vector: Elements of a vector.
     """
 
-    factors: dict[str, tuple[IntExpr, ...]]
-    padded: dict[str, IntExpr]
-    params: tuple[Param, ...]
-    constraints: tuple[Constraint, ...]
+    splits: dict[str, Split]
+    constraints: list[Constraint]
     panel: IntExpr
     vector: int
+
+    def depth(self, axis: Axis) -> int:
+        """Number of loops over an axis beyond the first."""
+        return len(self.splits[axis.name].factors) - 1 if axis.name in self.splits else 0
 
 
 @frozen
@@ -81,16 +72,15 @@ def padded_extents(extent: int, multiples: tuple[int, ...], slack: int) -> tuple
     return tuple(sorted({extent, *(value for value in candidates if value <= limit)}))
 
 
-def tile_levels(
+def register_tiles(
+    draft: SketchDraft,
     stage: Stage,
-    target: Target,
-    limits: ScheduleLimits,
     paddable: set[str],
     *,
     batch: set[str],
     row_reuse: bool,
     call: CallExtents | None = None,
-) -> TileLevels:
+) -> RegisterTiles:
     """Levels for every axis of ``stage``.
 
     The vector axis has 4, rows have 3, ``batch`` axes (along which nothing is shared) and the
@@ -102,101 +92,58 @@ def tile_levels(
     Where indices are divided, tiles are such that no division is left, as far as the backend may
     unroll them (:mod:`~autotune.spaces.rules.tile_params`); reduce axes in them have 2 levels.
     """
-    lanes = target.lanes(stage.output.dtype) if call is None else call.lanes
+    lanes = draft.target.lanes(stage.output.dtype) if call is None else call.lanes
     vector = stage.spatial_axes[-1]
-    phases = _resolved(stage, limits)
+    phases = _resolved(stage, draft.limits)
     within = lanes_inside_groups(stage, lanes)
     extents, width = _vector_extents(vector, within, vector.name in paddable)
-    splits = [
+    found = [
         *_row_splits(stage, phases, paddable, batch, call),
-        _Split(vector, (None, None, None, (width,)), extents),
+        split(stage.name, vector, None, None, None, (width,), extents=extents),
         *_reduce_splits(stage, phases, call),
     ]
-    factors = {split.axis.name: tuple(map(var, split.names(stage))) for split in splits}
-    padded = {split.axis.name: split.total(stage) for split in splits if split.is_padded}
-    params = [param for split in splits for param in split.params(stage)]
-    constraints: list[Constraint] = [
-        ProductEquals(split.names(stage), split.total(stage)) for split in splits
-    ]
+    splits = {it.axis: it for it in found}
     live = None if call is not None and call.rows > 0 else row_reuse
-    constraints.extend(_tile_constraints(stage, target, limits, factors, lanes, live))
+    factors = {axis: it.factors for axis, it in splits.items()}
+    limits = _tile_constraints(draft, stage, factors, lanes, live)
     panel = factors[vector.name][2] * factors[vector.name][3]
-    return TileLevels(factors, padded, tuple(params), tuple(constraints), panel, width)
-
-
-@frozen
-class _Split:
-    """Split of an axis.
-
-    Attributes:
-        axis: The axis.
-        domains: Extents that each level may have, outermost first; None where all may be.
-        extents: Extents to iterate it to, of which the axis's own may be the only one.
-    """
-
-    axis: Axis
-    domains: tuple[tuple[int, ...] | None, ...]
-    extents: tuple[int, ...]
-
-    @property
-    def is_padded(self) -> bool:
-        """True if the extent is a parameter, or another than the axis's own."""
-        return self.extents != (self.axis.extent,)
-
-    def names(self, stage: Stage) -> tuple[str, ...]:
-        """Names of the levels' parameters."""
-        return tuple(
-            f"{stage.name}.{self.axis.name}.{level}" for level in range(len(self.domains))
-        )
-
-    def total(self, stage: Stage) -> IntExpr:
-        """Product of the levels."""
-        if self.is_padded:
-            return var(f"{stage.name}.{self.axis.name}.extent")
-        return const(self.axis.extent)
-
-    def params(self, stage: Stage) -> Iterator[Param]:
-        """Its parameters."""
-        if self.is_padded:
-            yield Ordinal(f"{stage.name}.{self.axis.name}.extent", self.extents)
-        for name, domain in zip(self.names(stage), self.domains, strict=True):
-            yield Factor(name, domain)
+    return RegisterTiles(splits, limits, panel, width)
 
 
 def _row_splits(
     stage: Stage, phases: Phases, paddable: set[str], batch: set[str], call: CallExtents | None
-) -> Iterator[_Split]:
+) -> Iterator[Split]:
     """Of all spatial axes but the last, as far as they are split."""
     rows = stage.spatial_axes[:-1]
     for axis in rows:
-        extents: tuple[int, ...] = (axis.extent,)
         if call is not None and call.rows > 0 and axis is rows[-1]:
             extents = _row_extents(axis, call.rows, axis.name in paddable)
-            yield _Split(axis, (None, None, None, (call.rows,)), extents)
+            yield split(stage.name, axis, None, None, None, (call.rows,), extents=extents)
         elif axis.extent == 1:
             continue
         elif axis.name in batch:
-            yield _Split(axis, (None, None), extents)
+            yield split(stage.name, axis, None, None)
         elif axis.name in phases.rows:
-            yield _Split(axis, (None, None, phases.tiles(axis.name, axis.extent)), extents)
+            yield split(stage.name, axis, None, None, phases.tiles(axis.name, axis.extent))
         else:
-            if axis.name in paddable:
-                extents = padded_extents(axis.extent, _USEFUL_ROWS, 1)
-            yield _Split(axis, (None, None, None), extents)
+            pads = axis.name in paddable
+            extents = padded_extents(axis.extent, _USEFUL_ROWS, 1) if pads else ()
+            yield split(stage.name, axis, None, None, None, extents=extents)
 
 
-def _reduce_splits(stage: Stage, phases: Phases, call: CallExtents | None) -> Iterator[_Split]:
+def _reduce_splits(stage: Stage, phases: Phases, call: CallExtents | None) -> Iterator[Split]:
     """Of the last reduce axis, and of those in divided indices."""
     *others, last = stage.reduce_axes
     for axis in others:
         if axis.name in phases.windows:
-            yield _Split(axis, (None, phases.tiles(axis.name, axis.extent)), (axis.extent,))
+            yield split(stage.name, axis, None, phases.tiles(axis.name, axis.extent))
     group = 1 if call is None else call.depth
     depth = round_up(last.extent, group)
     inner = tuple(d for d in range(1, _MAX_REDUCE_UNROLL + 1) if depth // group % d == 0)
     if last.name in phases.windows:
         inner = phases.tiles(last.name, last.extent)
-    yield _Split(last, (None, inner) if call is None else (None, inner, (group,)), (depth,))
+    calls: list[Domain] = [] if call is None else [(group,)]
+    yield split(stage.name, last, None, inner, *calls, extents=(depth,))
 
 
 def _resolved(stage: Stage, limits: ScheduleLimits) -> Phases:
@@ -227,9 +174,8 @@ def _vector_extents(axis: Axis, lanes: int, paddable: bool) -> tuple[tuple[int, 
 
 
 def _tile_constraints(
+    draft: SketchDraft,
     stage: Stage,
-    target: Target,
-    limits: ScheduleLimits,
     factors: dict[str, tuple[IntExpr, ...]],
     lanes: int,
     row_reuse: bool | None,
@@ -254,18 +200,14 @@ def _tile_constraints(
             unrolled = unrolled * factors[axis.name][1]
     elements = elements * rows * vectors * factors[vector][3]
     tile_bytes = elements * stage.output.element.bytes
-    result: list[Constraint] = [
-        AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body"),
-        AtMost(tile_bytes, limits.stack_bytes, f"{limits.source}: accumulate tile on the stack"),
-    ]
-    registers = target.vector_registers
+    result = draft.bounded(unrolled, tile_bytes)
+    registers = draft.target.vector_registers
     if registers and row_reuse is not None:
         live = rows * vectors + (vectors + 1 if row_reuse else 2)
         result.append(AtMost(live, registers, "vector registers", hard=False))
     most = math.prod(axis.extent for axis in stage.spatial_axes[:-1])
-    if most * max(1, stage.spatial_axes[-1].extent // lanes) >= target.cores:
-        result.append(AtLeast(parallel, target.cores, "every core gets work", hard=False))
-    return result
+    vectors_of_a_row = max(1, stage.spatial_axes[-1].extent // lanes)
+    return [*result, *draft.shared(parallel, most * vectors_of_a_row)]
 
 
 # A transposed convolution reads at ``(h + r) // 2`` where ``(h + r) % 2`` is 0, with ``h`` spatial
@@ -350,37 +292,19 @@ def _terms(form: AffineForm) -> Iterable[IndexTerm]:
     return [term for term in form.terms.values() if term.op != "any"]
 
 
-@frozen
-class Levels:
-    """Factors of one axis, outermost first, with what they bring along.
-
-    Attributes:
-        factors: Extents of the loops.
-        params: Parameters that they are made of.
-        constraints: What relates these.
-        covers: Whether the loops may pass the axis's extent.
-    """
-
-    factors: tuple[IntExpr, ...] = ()
-    params: tuple[Param, ...] = ()
-    constraints: tuple[Constraint, ...] = ()
-    covers: bool = False
-
-    def tile(self, stage: str, axis: str) -> Tile | TileCeil:
-        """The step that splits the axis."""
-        return (TileCeil if self.covers else Tile)(stage, axis, self.factors)
-
-
-def split_levels(name: str, extent: int, domain: tuple[int, ...] | None) -> Levels:
-    """Two levels, the inner one out of ``domain``; constants where there is no choice."""
+def split_in_two(stage: str, axis: Axis, domain: Domain, name: str = "") -> Split:
+    """Two loops, the inner one out of ``domain``; constants where there is no choice."""
     if domain is not None and len(domain) == 1:
-        return Levels((const(extent // domain[0]), const(domain[0])))
-    names = (f"{name}.0", f"{name}.1")
-    return Levels(
-        (var(names[0]), var(names[1])),
-        (Factor(names[0]), Factor(names[1], domain)),
-        (ProductEquals(names, const(extent)),),
-    )
+        return Split(stage, axis.name, (const(axis.extent // domain[0]), const(domain[0])))
+    return split(stage, axis, None, domain, name=name)
+
+
+def cover(stage: str, axis: Axis, *inner: Ordinal | IntExpr) -> Split:
+    """Loops that cover an axis: as many rounds of the given inner ones as it takes."""
+    extents = [var(it.name) if isinstance(it, Ordinal) else it for it in inner]
+    factors = (ceildiv(const(axis.extent), product(extents)), *extents)
+    params = tuple(it for it in inner if isinstance(it, Ordinal))
+    return Split(stage, axis.name, factors, params, covers=True)
 
 
 def is_covered(draft: SketchDraft, stage: Stage, axis: Axis) -> bool:
@@ -393,7 +317,7 @@ def is_covered(draft: SketchDraft, stage: Stage, axis: Axis) -> bool:
     return narrow and axis.extent > lanes and draft.can("cover")
 
 
-def vector_levels(draft: SketchDraft, stage: Stage, widths: tuple[int, ...]) -> Levels:
+def vectors_of(draft: SketchDraft, stage: Stage, widths: tuple[int, ...]) -> Split:
     """The innermost axis of a pointwise stage: a loop over vectors of a searched width.
 
     Args:
@@ -403,14 +327,11 @@ def vector_levels(draft: SketchDraft, stage: Stage, widths: tuple[int, ...]) -> 
             short ones do.
     """
     axis, lanes = stage.axes[-1], draft.target.lanes(stage.output.dtype)
-    name = f"{stage.name}.{axis.name}"
     if is_covered(draft, stage, axis):
         whole = tuple(width for width in widths if lanes <= width < axis.extent)
-        width = Ordinal(f"{name}.1", whole)
-        rounds = ceildiv(const(axis.extent), var(width.name))
-        return Levels((rounds, var(width.name)), (width,), covers=True)
+        return cover(stage.name, axis, Ordinal(f"{stage.name}.{axis.name}.1", whole))
     even = tuple(width for width in widths if axis.extent % width == 0)
-    return split_levels(name, axis.extent, even or (largest_divisor(axis.extent, lanes),))
+    return split_in_two(stage.name, axis, even or (largest_divisor(axis.extent, lanes),))
 
 
 def stream_choice(draft: SketchDraft, stage: Stage) -> tuple[list[Param], list[Step]]:
