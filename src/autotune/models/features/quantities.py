@@ -328,8 +328,8 @@ def _allocation(
     nest: LoopNest, statement: Statement, conventions: Conventions
 ) -> dict[str, IntExpr]:
     """Size of the buffer that is written, and the loops outside and inside its allocation."""
-    name = written_buffer(statement)
-    known = next((buffer for buffer in nest.buffers if buffer.name == name), None)
+    name = statement.stored.buffer
+    known = nest.buffer(name)
     if known is None:
         tensor = nest.workload.tensors[name]
         elements, depth = const(tensor.elements), 0
@@ -385,7 +385,7 @@ def _contiguous_bytes(walk: Walk, conventions: Conventions) -> IntExpr:
     width = nest.element_bytes(buffer)
     if conventions.contiguity == "run":
         return contiguous(nest, statement, buffer) * width
-    region_of = buffer if conventions.contiguity == "dimension" else written_buffer(statement)
+    region_of = buffer if conventions.contiguity == "dimension" else statement.stored.buffer
     layout = Walk(nest, statement, region_of, walk.known).layout
     extents = physical_region(nest, statement, region_of, layout)
     whole = covered(walk.layout.shape, extents)
@@ -435,20 +435,14 @@ def dataflow_accesses(
     return _generalised(nest, dominant) if generalised else (None,) * len(_PATTERN)
 
 
-def written_buffer(statement: Statement) -> str:
-    """The buffer that a statement stores to."""
-    return next(access.buffer for access in statement.accesses if access.write)
-
-
 def _published(nest: LoopNest) -> tuple[FlowAccess, ...] | None:
-    scopes = {buffer.name: buffer.scope for buffer in nest.buffers}
     accesses = []
     for index, statement in enumerate(nest.statements):
-        written = written_buffer(statement)
+        written = statement.stored.buffer
         reads = [buffer for buffer in buffers_of(statement) if buffer != written]
         # As a hash table of the published extractor yields them.
         for buffer in (*reversed(reads), written):
-            place = PLACES.index(scopes.get(buffer, "global"))
+            place = PLACES.index(nest.scope(buffer))
             accesses.append(FlowAccess(index, buffer, place))
     at = "".join(str(access.place) for access in accesses).find(_PATTERN)
     return None if at < 0 else tuple(accesses[at : at + len(_PATTERN)])
@@ -458,11 +452,11 @@ def _generalised(nest: LoopNest, dominant: int) -> tuple[FlowAccess | None, ...]
     """Result; then both operands, where they come from and where they are copied to; then what
     the main statement reads of the second and of the first, and what it accumulates."""
     main = nest.statements[dominant]
-    written = written_buffer(main)
+    written = main.stored.buffer
     operands = [buffer for buffer in buffers_of(main) if buffer != written][:2]
     stored = _store_of(nest, dominant, written)
     result: list[FlowAccess | None] = [
-        FlowAccess(stored, written_buffer(nest.statements[stored]), 0)
+        FlowAccess(stored, nest.statements[stored].stored.buffer, 0)
     ]
     reads: list[FlowAccess | None] = [None, None]
     for position in range(2):
@@ -485,8 +479,8 @@ def _copy_of(nest: LoopNest, dominant: int, operand: str) -> int | None:
     """The statement that computes an operand before the main one; None for an input."""
     for index in range(dominant - 1, -1, -1):
         statement = nest.statements[index]
-        reads = buffers_of(statement)[0] != written_buffer(statement)
-        if written_buffer(statement) == operand and statement.role != "init" and reads:
+        reads = buffers_of(statement)[0] != statement.stored.buffer
+        if statement.stored.buffer == operand and statement.role != "init" and reads:
             return index
     return None
 
@@ -495,7 +489,7 @@ def _store_of(nest: LoopNest, dominant: int, tile: str) -> int:
     """The statement that stores what the main one accumulated: a later one, or itself."""
     for index in range(dominant + 1, len(nest.statements)):
         statement = nest.statements[index]
-        if tile in buffers_of(statement) and written_buffer(statement) != tile:
+        if tile in buffers_of(statement) and statement.stored.buffer != tile:
             return index
     return dominant
 
