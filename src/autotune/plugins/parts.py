@@ -77,7 +77,7 @@ def import_string(kind: str, name: str) -> str:
         name: As of :func:`check_part`.
 
     Returns:
-        The part's import string; ``name`` itself where its factory is no string.
+        The part's import string; ``name`` itself where its factory cannot be imported.
 
     Raises:
         UnknownNameError: no plugin registers it.
@@ -85,7 +85,10 @@ def import_string(kind: str, name: str) -> str:
     if ":" in name:
         return name
     factory = manager().get(kind, name).factory
-    return factory if isinstance(factory, str) else name
+    if isinstance(factory, str):
+        return factory
+    module, path = getattr(factory, "__module__", None), getattr(factory, "__qualname__", "<")
+    return name if module in (None, "__main__") or "<" in path else f"{module}:{path}"
 
 
 def check_recorded(kind: str, name: str, given: str | None = None) -> None:
