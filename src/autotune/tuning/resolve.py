@@ -13,7 +13,6 @@ from attrs import define, evolve, field, frozen
 
 from autotune.errors import AutotuneError, DatabaseError
 from autotune.measure import Measurer, MeasurerContext, SharedWorkers
-from autotune.measure.workers import WorkerSetup
 from autotune.models import ModelContext
 from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
@@ -28,7 +27,7 @@ from autotune.store.database import Database
 from autotune.store.records import MeasureKey, Run, run_identity
 from autotune.store.sqlite import open_database
 from autotune.tuning.budget import Budget
-from autotune.tuning.machines import machines_tag
+from autotune.tuning.machines import machines_tag, worker_setup
 from autotune.tuning.options import KINDS, Choice, TuneOptions, unused_by
 from autotune.tuning.programs import Task, TaskRun, tasks_on_backends
 from autotune.tuning.resume import Checkpoint, decided, new_run_id, why_not_resumable
@@ -387,7 +386,7 @@ def _make_measurer(
 ) -> Measurer:
     chosen = options.chosen["measurer"]
     context = MeasurerContext(
-        setup=_setup(options, task.key.backend),
+        setup=worker_setup(options, task.key.backend),
         workload=task.workload,
         program=task.program,
         workers=workers,
@@ -396,12 +395,6 @@ def _make_measurer(
     )
     measurer: Measurer = create_held_part("measurer", chosen.name, context)
     return measurer
-
-
-def _setup(options: TuneOptions, backend: str) -> WorkerSetup:
-    """The workers that the usual measurer takes for a backend."""
-    machine = options.machine
-    return WorkerSetup(backend, machine, machine.cores, options.protocol, options.observers)
 
 
 def _digest(text: str | None) -> str:
@@ -466,7 +459,7 @@ class RunProcesses:
         if not is_usual or options.uses_engine or options.machine.kind != "cpu":
             return
         for backend in self._early:
-            self.workers.get(_setup(options, backend)).start()
+            self.workers.get(worker_setup(options, backend)).start()
 
     @property
     def _early(self) -> tuple[str, ...]:

@@ -178,7 +178,7 @@ class TaskSession:
         self.confirmation = confirmation
         self.given_up = False
         self._context = context
-        self._records = TaskRecords(task, context)
+        self.records = TaskRecords(task, context)
         self._measurer: Measurer | None = None
         self._ready = False
         self._submitted: deque[Submitted] = deque()
@@ -216,7 +216,7 @@ class TaskSession:
 
     def submit(self, batch: Sequence[Candidate]) -> None:
         """Begin to build those of ``batch`` that no record answers, and return at once."""
-        submitted = Submitted(batch, [self._records.known(candidate) for candidate in batch])
+        submitted = Submitted(batch, [self.records.known(candidate) for candidate in batch])
         self._submitted.append(submitted)
         if submitted.missing:
             with self._accounting(self._prepared(), builds_go_on=True) as measurer:
@@ -238,7 +238,7 @@ class TaskSession:
             with self._context.guard.shield():
                 if current.known[index] is None:
                     candidate = current.batch[index]
-                    self._records.append(candidate, outcome, first_trial + index)
+                    self.records.append(candidate, outcome, first_trial + index)
                     current.known[index] = (outcome, self._context.run_id)
                 self._log_known(current)
 
@@ -295,10 +295,10 @@ class TaskSession:
         def on_known(candidate: Candidate, outcome: Outcome) -> None:
             if candidate.digest in places:
                 with self._context.guard.shield():
-                    self._records.append(candidate, outcome, first_trial + len(taken))
+                    self.records.append(candidate, outcome, first_trial + len(taken))
                     log(candidate, outcome, self._context.run_id)
 
-        answered, recorded_at = answered_of(places.values()), self._records.trial_of
+        answered, recorded_at = answered_of(places.values()), self.records.trial_of
         for candidate, known in sorted(answered, key=lambda found: recorded_at(found[0])):
             log(candidate, *known)
         if places and len(taken) < count:
@@ -319,7 +319,7 @@ class TaskSession:
             self._on_comparison,
             self._on_leader_timed,
             self._leader(),
-            self._records.recall,
+            self.records.recall,
             enough,
         )
 
@@ -340,14 +340,6 @@ class TaskSession:
     ) -> list[Outcome]:
         with self._accounting(self._prepared()) as measurer:
             return measurer.measure_baselines(programs, best)
-
-    def find_claim(self) -> Candidate | None:
-        """The candidate to time first: of the fastest imported record, if that claims most.
-
-        None where there is none, where something that was timed here is as fast, or where this
-        run has begun already or ignores records.
-        """
-        return None if len(self.log) else self._records.find_claim()
 
     @property
     def is_to_be_confirmed(self) -> bool:
@@ -386,7 +378,7 @@ class TaskSession:
     def _note_winner(self, winner: str) -> None:
         """Record which leaders were beaten by one with a higher latency; latencies stay."""
         for entry in self.log.leaders(len(self.log)):
-            outcome = self._records.of(entry).outcome
+            outcome = self.records.of(entry).outcome
             if entry.digest == winner:
                 if outcome.beaten_by:
                     self._amend(entry, evolve(outcome, beaten_by=""))
@@ -401,7 +393,7 @@ class TaskSession:
         if over is not None:
             entries = self.log.leaders(len(self.log))
             winner = next(entry for entry in entries if entry.digest == confirmation.winner)
-            latency = self._records.of(winner).latency or 0.0
+            latency = self.records.of(winner).latency or 0.0
             changed = after_turns(baseline, over, latency, context.now())
         elif outcome.ok or outcome.retriable:
             return
@@ -419,7 +411,7 @@ class TaskSession:
 
         None where a leader failed; it is recorded so, and its digest added to ``rejected``.
         """
-        programs: list[Candidate | None] = [self._records.of(entry).candidate for entry in leaders]
+        programs: list[Candidate | None] = [self.records.of(entry).candidate for entry in leaders]
         if baseline is not None:
             programs.append(program_named(self.run.workload, baseline.name))
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
@@ -435,7 +427,7 @@ class TaskSession:
         entry = self.log.best
         if entry is None:
             raise RuntimeError(f"{self.run.name} has no valid candidate to hold")
-        chosen = standing(self._records.of(entry), self.without_tuning.recorded)
+        chosen = standing(self.records.of(entry), self.without_tuning.recorded)
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
             return measurer.hold(chosen.scheduled)
 
@@ -447,7 +439,7 @@ class TaskSession:
         """
         while True:
             leaders = self.log.leaders(_LOOKED_AT)
-            found = [(entry, self._records.of(entry).outcome) for entry in leaders]
+            found = [(entry, self.records.of(entry).outcome) for entry in leaders]
             gone = [(entry.digest, outcome) for entry, outcome in found if not outcome.ok]
             if not gone:
                 return distinct_programs(
@@ -505,13 +497,13 @@ class TaskSession:
         if best is None or best.latency is None:
             return None
         if self._best is None or self._best.digest != best.digest:
-            self._best = self._records.of(best).candidate
+            self._best = self.records.of(best).candidate
         return Leader(self._best, best.latency if best.digest in self._timed else None)
 
     def _amend(self, entry: LogEntry, outcome: Outcome) -> None:
         """Record what was found out later about a candidate."""
         with self._context.guard.shield():
-            self._records.amend(entry, outcome)
+            self.records.amend(entry, outcome)
             self.log.amend(entry.digest, outcome)
 
     def _on_leader_timed(self, latency: float) -> None:

@@ -495,7 +495,7 @@ class RunSession:
 
     def _time_claim(self, task: TaskSession) -> None:
         """Time the fastest imported record first: it may be the best, and only a claim says so."""
-        claim = task.find_claim()
+        claim = None if len(task.log) else task.records.find_claim()
         if claim is not None and self._spent() is None:
             task.submit([claim])
             task.collect(self._trials, self._limit.search_is_over)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from attrs import frozen
 
@@ -25,7 +25,7 @@ from autotune.ir.expressions import (
     less,
     select,
 )
-from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, children, loads, walk
+from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, loads, walk
 from autotune.nest import LoopNest, Statement
 from autotune.nest.quantities import (
     Walk,
@@ -153,7 +153,7 @@ def operation_classes(
     """
     counts: Counter[str] = Counter()
     if statement.body is not None:
-        _Visitor(nest, statement, counts, guards_as_functions).visit(statement.body)
+        counts.update(_operations(nest, statement, statement.body, guards_as_functions))
         for load in loads(statement.body):
             counts.update(_index_operations(statement, load))
     stage = nest.workload.stage(statement.stage)
@@ -162,55 +162,42 @@ def operation_classes(
     return {name: counts[name] for name in ARITHMETIC if counts[name]}
 
 
-class _Visitor:
-    def __init__(
-        self,
-        nest: LoopNest,
-        statement: Statement,
-        counts: Counter[str],
-        guards_as_functions: bool,
-    ) -> None:
-        self.nest = nest
-        self.statement = statement
-        self.counts = counts
-        self.guards_as_functions = guards_as_functions
+def _operand_type(nest: LoopNest, node: ScalarExpr) -> str:
+    """Type that an operation works on: that of its first conversion or load."""
+    constants = []
+    for inner in walk(node):
+        if isinstance(inner, Cast):
+            return inner.dtype
+        if isinstance(inner, (Load, Gather)):
+            return nest.workload.tensors[inner.tensor].dtype
+        if isinstance(inner, Constant):
+            constants.append(inner.dtype)
+    return constants[0] if constants else "int32"
 
-    def dtype(self, node: ScalarExpr) -> str:
-        """Type that an operation works on: that of its first conversion or load."""
-        constants = []
-        for inner in walk(node):
-            if isinstance(inner, Cast):
-                return inner.dtype
-            if isinstance(inner, (Load, Gather)):
-                return self.nest.workload.tensors[inner.tensor].dtype
-            if isinstance(inner, Constant):
-                constants.append(inner.dtype)
-        return constants[0] if constants else "int32"
 
-    def visit(self, node: ScalarExpr) -> None:
-        if isinstance(node, Select):
-            self._select(node)
-        elif isinstance(node, (Unary, Binary)):
-            self.counts[_classified(node.op, self.dtype(node))] += 1
-        for child in children(node):
-            self.visit(child)
+def _operations(
+    nest: LoopNest, statement: Statement, body: ScalarExpr, guards_as_functions: bool
+) -> Iterator[str]:
+    """The class of each operation of a body."""
+    for node in walk(body):
+        if isinstance(node, (Unary, Binary)):
+            yield _classified(node.op, _operand_type(nest, node))
+        elif isinstance(node, Select):
+            # A branch that must not be evaluated where it is not taken: compilers call a guard.
+            if guards_as_functions and _is_guarded(nest, statement, node):
+                yield _classified("guard", _operand_type(nest, node.on_true))
+            else:
+                yield "select"
 
-    def _select(self, node: Select) -> None:
-        # A branch that must not be evaluated where it is not taken: compilers call a guard.
-        if self.guards_as_functions and self._is_guarded(node):
-            self.counts[_classified("guard", self.dtype(node.on_true))] += 1
-        else:
-            self.counts["select"] += 1
 
-    def _is_guarded(self, node: Select) -> bool:
-        if self.statement.role != "compute":
-            # The axes of a copy are its own, and reach beyond what is copied where it is padded.
-            return any(isinstance(inner, (Load, Gather)) for inner in walk(node))
-        workload = self.nest.workload
-        extents = workload.stage(self.statement.stage).extents
-        shapes = {name: tensor.shape for name, tensor in workload.tensors.items()}
-        branches = (node.on_true, node.on_false)
-        return not all(is_speculatable(branch, extents, shapes) for branch in branches)
+def _is_guarded(nest: LoopNest, statement: Statement, node: Select) -> bool:
+    if statement.role != "compute":
+        # The axes of a copy are its own, and reach beyond what is copied where it is padded.
+        return any(isinstance(inner, (Load, Gather)) for inner in walk(node))
+    extents = nest.workload.stage(statement.stage).extents
+    shapes = {name: tensor.shape for name, tensor in nest.workload.tensors.items()}
+    branches = (node.on_true, node.on_false)
+    return not all(is_speculatable(branch, extents, shapes) for branch in branches)
 
 
 def _classified(op: str, dtype: str) -> str:
