@@ -10,9 +10,8 @@ from attrs import evolve
 
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError
 from autotune.plugins.calling import Calling
-from autotune.plugins.context import Context
 from autotune.plugins.manager import manager
-from autotune.plugins.spec import KINDS, PluginSpec
+from autotune.plugins.spec import KINDS, Context, PluginSpec
 
 __all__ = [
     "check_part",
