@@ -248,10 +248,15 @@ class TaskSession:
             # Without the rest, whatever was known in time is recorded.
             with suppress(TimeIsOver), self._accounting(self._prepared()) as measurer:
                 measurer.collect(collecting)
-            measured = current.missing[: len(current.outcomes)]
-            found = [(current.batch[at].digest, current.known[at]) for at in measured]
-            self._note_timed({digest: known[0] for digest, known in found if known is not None})
-        return current.outcomes
+            measured = current.missing[: len(current.logged)]
+            self._note_timed(
+                {
+                    current.batch[at].digest: known[0]
+                    for at in measured
+                    if (known := current.known[at]) is not None
+                }
+            )
+        return list(current.logged.values())
 
     @property
     def lanes(self) -> int:
@@ -288,7 +293,7 @@ class TaskSession:
         def log(candidate: Candidate, outcome: Outcome, source: str) -> None:
             current, at = places.pop(candidate.digest)
             # Counted first: a listener may interrupt, and what is known is delivered again then.
-            current.logged.add(at)
+            current.logged[at] = outcome
             taken.append((candidate, outcome))
             self._log(candidate, outcome, source)
 
@@ -298,8 +303,12 @@ class TaskSession:
                     self.records.append(candidate, outcome, first_trial + len(taken))
                     log(candidate, outcome, self._context.run_id)
 
-        answered, recorded_at = answered_of(places.values()), self.records.trial_of
-        for candidate, known in sorted(answered, key=lambda found: recorded_at(found[0])):
+        answered = [
+            (current.batch[at], known)
+            for current, at in places.values()
+            if (known := current.known[at]) is not None
+        ]
+        for candidate, known in sorted(answered, key=lambda it: self.records.trial_of(it[0])):
             log(candidate, *known)
         if places and len(taken) < count:
             before = len(taken)
@@ -316,7 +325,7 @@ class TaskSession:
     ) -> Collecting:
         return Collecting(
             on_outcome,
-            self._on_comparison,
+            lambda *told: self._context.emit(LeadersCompared(self.run.name, *told)),
             self._on_leader_timed,
             self._leader(),
             self.records.recall,
@@ -501,7 +510,7 @@ class TaskSession:
         return Leader(self._best, best.latency if best.digest in self._timed else None)
 
     def _amend(self, entry: LogEntry, outcome: Outcome) -> None:
-        """Record what was found out later about a candidate."""
+        """Record and log what was found out later about a candidate."""
         with self._context.guard.shield():
             self.records.amend(entry, outcome)
             self.log.amend(entry.digest, outcome)
@@ -523,22 +532,15 @@ class TaskSession:
         if abs(factor - 1) > _ROUNDED:
             self.log.rescale(foreign, factor)
 
-    def _on_comparison(
-        self, leader: str, challenger: str, comparison: Comparison, replaced: bool
-    ) -> None:
-        event = LeadersCompared(self.run.name, leader, challenger, comparison, replaced)
-        self._context.emit(event)
-
     def _log_known(self, current: Submitted) -> None:
         """Log the outcomes that are known and next in order."""
-        while len(current.outcomes) < len(current.batch):
-            found = current.known[len(current.outcomes)]
+        while (at := len(current.logged)) < len(current.batch):
+            found = current.known[at]
             if found is None:
                 return
-            candidate = current.batch[len(current.outcomes)]
             # Counted first: a listener may interrupt, and what is known is delivered again then.
-            current.outcomes.append(found[0])
-            self._log(candidate, *found)
+            current.logged[at] = found[0]
+            self._log(current.batch[at], *found)
 
     def _log(self, candidate: Candidate, outcome: Outcome, source: str) -> None:
         entry = self.log.add(candidate, outcome, self._context.watch.elapsed, source)
@@ -567,15 +569,13 @@ class Submitted:
         batch: The candidates.
         known: The outcome of each with the run that recorded it, where there is one.
         missing: Positions of those that are being measured.
-        outcomes: What was logged, in order.
-        logged: Positions that were logged as they became known, in whatever order.
+        logged: The outcome of each that was logged by its position, in the order of the log.
     """
 
     batch: Sequence[Candidate]
     known: list[tuple[Outcome, str] | None]
     missing: list[int] = field(init=False)
-    outcomes: list[Outcome] = field(factory=list)
-    logged: set[int] = field(factory=set)
+    logged: dict[int, Outcome] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.missing = [index for index, found in enumerate(self.known) if found is None]
@@ -583,15 +583,7 @@ class Submitted:
     @property
     def unlogged(self) -> int:
         """Number of candidates that have not been logged."""
-        return len(self.batch) - max(len(self.outcomes), len(self.logged))
-
-
-def answered_of(
-    places: Iterable[tuple[Submitted, int]],
-) -> list[tuple[Candidate, tuple[Outcome, str]]]:
-    """Candidates, by round and position, that records answer."""
-    found = [(submitted.batch[at], submitted.known[at]) for submitted, at in places]
-    return [(candidate, known) for candidate, known in found if known is not None]
+        return len(self.batch) - len(self.logged)
 
 
 # An untuned program that takes longer for certain, and so in fact some tenths of a second, is
