@@ -11,7 +11,7 @@ from autotune.networks.api import build_model as build_model
 from autotune.networks.api import tune_model as tune_model
 from autotune.networks.library.loaded import load_network as load_network
 from autotune.networks.model_result import ModelResult as ModelResult
-from autotune.plugins.hooks import hookimpl as hookimpl
+from autotune.plugins.spec import hookimpl as hookimpl
 from autotune.plugins.workload_names import make_workload as make_workload
 from autotune.process.interrupts import TuningInterrupted as TuningInterrupted
 from autotune.runtime.function import TunedFunction as TunedFunction
@@ -23,6 +23,6 @@ from autotune.store.sqlite import open_database as open_database
 from autotune.targets import Target as Target
 from autotune.tuning.api import tune as tune
 from autotune.tuning.api import tune_tasks as tune_tasks
-from autotune.tuning.compiling import compile_record as compile_record
 from autotune.tuning.programs import Task as Task
 from autotune.tuning.result import Result as Result
+from autotune.tuning.result import compile_record as compile_record

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
-from attrs import evolve
 
 from autotune.cli.app import run
 from autotune.models import ModelContext
@@ -19,12 +19,13 @@ from autotune.plugins.parts import create_part
 from autotune.sketches import Sketch
 from autotune.store.database import Database, RecordFilter
 from autotune.store.jsonl import import_lines, read_lines
-from autotune.store.records import Record
+from autotune.store.records import Record, Run
 from autotune.store.sqlite import open_database
 from autotune.targets import Target
 from autotune.tuning.events import TrialFinished, event_from_json, event_to_json, read_events
 from autotune.tuning.options import TuneOptions
-from autotune.tuning.resume import Checkpoint, RunSpec, why_not_resumable
+from autotune.tuning.resolve import RunPlan
+from autotune.tuning.resume import Checkpoint, why_not_resumable
 
 FILES = Path(__file__).parent
 
@@ -168,6 +169,27 @@ def test_events_are_read_and_written_as_then() -> None:
         assert len(list(read_events(stream))) == len(lines)
 
 
+def plan_of(stored: Run, options: TuneOptions, version: str) -> RunPlan:
+    """The plan of a run of a task like that of a stored one, which is nothing but its names."""
+    task = mock.Mock(
+        workload=mock.Mock(spelling=stored.workload),
+        key=stored.key,
+        space=mock.Mock(version=version.partition("-")[2]),
+        program=None,
+        refusal="",
+    )
+    task.space.name = version.partition("-")[0]
+    nothing = mock.Mock()
+    return RunPlan(
+        options=options,
+        tasks=[task],
+        strategies=[],
+        cost_models=[],
+        scheduler=nothing,
+        make_measurer=nothing,
+    )
+
+
 def test_runs_are_continued_by_the_same_options(database: Database) -> None:
     for stored in database.runs():
         options = stored.options
@@ -188,15 +210,15 @@ def test_runs_are_continued_by_the_same_options(database: Database) -> None:
             round_size=options["round_size"],
             lookahead=options["lookahead"],
         )
-        spec = RunSpec((stored.workload,), (1.0,), stored.key, stored.space, same)
+        plan = plan_of(stored, same, stored.space)
         if stored.strategy == "felix":
             # It descends on the tape: what its runs named as a pruning model was never asked.
             expected = "its strategy 'felix' asks no pruning model"
-            assert why_not_resumable(stored) == expected and spec.identity != stored.identity
+            assert why_not_resumable(stored) == expected and plan.identity != stored.identity
             continue
-        assert spec.identity == stored.identity
-        assert why_not_resumable(stored) == spec.changed_since(stored) == ""
-        newer = evolve(spec, space="sketch-99")
+        assert plan.identity == stored.identity
+        assert why_not_resumable(stored) == plan.changed_since(stored) == ""
+        newer = plan_of(stored, same, "sketch-99")
         assert newer.changed_since(stored) == "search space sketch-3 is sketch-99 now"
 
 

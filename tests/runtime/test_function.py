@@ -15,7 +15,7 @@ from autotune.ir.workloads import gemm
 from autotune.runtime.function import TunedFunction
 from autotune.targets import detect_cpu
 from autotune.testing.sample_records import KEY, sample_record
-from autotune.tuning.compiling import compile_record
+from autotune.tuning.result import compile_record
 
 M, N, K = 8, 8, 8
 

@@ -30,7 +30,6 @@ from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import TaskRun
 from autotune.tuning.resolve import RunPlan
 from autotune.tuning.result import Result
-from autotune.tuning.resume import RunSpec
 from autotune.tuning.tuner import Tuner
 
 TARGET: Target = preset("haswell")
@@ -143,7 +142,7 @@ class Bench:
         sizes = (4, 16, 2, 32)
         spaces = [self.space, *map(ToySpace, sizes)][: self.tasks]
         key = MeasureKey(TARGET.fingerprint, "toy", "1", "none", 1, self.protocol)
-        specs = [
+        tasks = [
             TaskRun(
                 title=f"toy {index}",
                 workload=space.workload,
@@ -164,34 +163,28 @@ class Bench:
                 if left[0] <= 0:
                     raise stop_by
 
-        spec = RunSpec(
-            workloads=tuple(task.workload.digest for task in specs),
-            weights=(1.0,) * self.tasks,
-            key=key,
-            space="toy-1",
-            options=TuneOptions(
-                target=TARGET,
-                threads=1,
-                parts={
-                    "strategy": self.strategy.name,
-                    "cost_model": TOY_TREES if self.trees else "random",
-                    "pruning_model": None,
-                    "task_scheduler": "round-robin",
-                },
-                seed=self.seed,
-                round_size=self.round_size,
-                lookahead=self.lookahead,
-                patience=self.patience,
-                trials=trials,
-                time=seconds,
-                fresh=fresh,
-                listeners=(listen,),
-            ),
+        options = TuneOptions(
+            target=TARGET,
+            threads=1,
+            parts={
+                "strategy": self.strategy.name,
+                "cost_model": TOY_TREES if self.trees else "random",
+                "pruning_model": None,
+                "task_scheduler": "round-robin",
+            },
+            seed=self.seed,
+            round_size=self.round_size,
+            lookahead=self.lookahead,
+            patience=self.patience,
+            trials=trials,
+            time=seconds,
+            fresh=fresh,
+            listeners=(listen,),
         )
-        infos = [TaskInfo(1.0, float(task.workload.flop)) for task in specs]
+        infos = [TaskInfo(1.0, float(task.workload.flop)) for task in tasks]
         plan = RunPlan(
-            spec=spec,
-            tasks=specs,
+            options=options,
+            tasks=tasks,
             strategies=[self._strategy(space, model, at) for at, space in enumerate(spaces)],
             cost_models=[model] * self.tasks,
             scheduler=RoundRobin(SchedulerContext(tasks=infos, seed=self.seed, options={})),

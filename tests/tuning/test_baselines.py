@@ -25,8 +25,8 @@ from autotune.store.database import RecordFilter
 from autotune.store.records import Comparison, Record
 from autotune.store.sqlite import open_database
 from autotune.testing.reference_backend import SCRIPT_VARIABLE, ReferenceProgram
-from autotune.tuning.compiling import compile_record
 from autotune.tuning.events import BaselineMeasured, Event, WarningRaised
+from autotune.tuning.result import compile_record
 from autotune.tuning.task import after_turns
 
 SEED, TRIALS = 5, 6

@@ -16,7 +16,6 @@ from autotune.targets import preset
 from autotune.testing.reference_backend import REFERENCE_BACKEND, ReferenceBackend
 from autotune.testing.sample_records import KEY, sample_record
 from autotune.tuning import foreign_programs
-from autotune.tuning.compiling import compile_record
 from autotune.tuning.foreign_programs import (
     check_build,
     export_records,
@@ -25,6 +24,7 @@ from autotune.tuning.foreign_programs import (
     imported_records,
     show_record,
 )
+from autotune.tuning.result import compile_record
 
 DYING = "dying_backend:DyingBackend"
 SIZES = "file_parts:Sizes"
@@ -92,7 +92,7 @@ def test_a_compiler_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 def test_only_what_a_record_holds_is_compiled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("autotune.tuning.compiling.check_build", lambda *_: asked.append("x"))
+    monkeypatch.setattr("autotune.tuning.result.check_build", lambda *_: asked.append("x"))
     compile_record(foreign(REFERENCE_BACKEND, None), backend=REFERENCE_BACKEND)
     compile_record(foreign(REFERENCE_BACKEND, "{}"), "{}", backend=REFERENCE_BACKEND)
     assert asked == []

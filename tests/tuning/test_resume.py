@@ -62,11 +62,11 @@ def test_a_run_of_an_older_version_is_not_continued_in_silence() -> None:
     """Runs of ``random`` once kept a cost model that it never asked."""
     with open_database(":memory:") as database:
         bench = Bench(database, strategy=RandomStrategy)
-        spec = bench.tuner(TRIALS).plan.spec
+        plan = bench.tuner(TRIALS).plan
         older = attrs.evolve(
-            spec.new_run(TRIALS, fresh=False, created=0.0),
+            plan.new_run(TRIALS, fresh=False, created=0.0),
             identity="older",
-            options={**spec.decisions, "cost_model": "gbdt", "pruning_model": "psa"},
+            options={**plan.decisions, "cost_model": "gbdt", "pruning_model": "psa"},
             status="interrupted",
             checkpoint=Checkpoint.empty(1).to_json(),
         )

@@ -113,8 +113,8 @@ def test_it_can_be_left_out(off: str) -> None:
         tuner = bench.tuner(12, fresh=off == "fresh")
         if off == "warm_start":
             options = evolve(tuner.plan.options, warm_start=False)
-            tuner = with_plan(tuner, spec=evolve(tuner.plan.spec, options=options))
-            assert tuner.plan.spec.identity != bench.tuner(12).plan.spec.identity
+            tuner = with_plan(tuner, options=options)
+            assert tuner.plan.identity != bench.tuner(12).plan.identity
         (result,) = tuner.run()
     assert result.warm_start == () and bench.measured == cold.measured
 
@@ -124,10 +124,9 @@ def test_other_machines_say_nothing(tmp_path: Path, conditions: dict[str, Any]) 
     with open_database(":memory:") as database:
         Bench(database, seed=1).run(16)
         other = Bench(database, seed=2).tuner(8)
-        key = evolve(other.plan.spec.key, **conditions)
+        key = evolve(other.plan.key, **conditions)
         tasks = [evolve(task, key=key) for task in other.plan.tasks]
-        spec = evolve(other.plan.spec, key=key)
-        (result,) = with_plan(other, tasks=tasks, spec=spec).run()
+        (result,) = with_plan(other, tasks=tasks).run()
         assert result.warm_start == ()
 
 
@@ -136,10 +135,9 @@ def test_another_compiler_gives_seeds_that_are_timed_again() -> None:
         first = Bench(database, seed=1).run(16)
         bench = Bench(database, seed=2)
         tuner = bench.tuner(8)
-        key = evolve(tuner.plan.spec.key, compiler_version="2")
+        key = evolve(tuner.plan.key, compiler_version="2")
         tasks = [evolve(task, key=key) for task in tuner.plan.tasks]
-        spec = evolve(tuner.plan.spec, key=key)
-        (result,) = with_plan(tuner, tasks=tasks, spec=spec).run()
+        (result,) = with_plan(tuner, tasks=tasks).run()
         (source,) = result.warm_start
         assert first.best is not None and source.used_as == ("seed",)
         assert bench.measured[0] == source.candidate == first.best.candidate.digest

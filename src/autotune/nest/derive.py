@@ -23,7 +23,7 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.workloads import Stage, Workload
 from autotune.nest.emission import StageSchedule, emit_nest
-from autotune.nest.loop_nest import Access, EarlyRead, Loop, LoopBound, LoopNest, Statement
+from autotune.nest.loop_nest import EarlyRead, Loop, LoopBound, LoopNest, Statement
 from autotune.sketches import (
     BIND_ROLES,
     Accumulate,
@@ -85,7 +85,7 @@ def check_pipelines(statements: Sequence[Statement]) -> None:
 
 def kept_buffers(late: Statement, inside: Sequence[Statement]) -> frozenset[str]:
     """Buffers of the others that a late statement reads inside its loop."""
-    written = {_write(other).buffer for other in inside if other is not late}
+    written = {other.stored.buffer for other in inside if other is not late}
     return frozenset(access.buffer for access in late.accesses if access.buffer in written)
 
 
@@ -96,13 +96,9 @@ def _check(late: Statement, inside: list[Statement], host: str) -> None:
         raise InvalidValueError(f"{problem}: it is not the last statement of one loop around both")
     kept = kept_buffers(late, inside)
     for statement in inside[: names.index(host) + 1]:
-        buffer = _write(statement).buffer
+        buffer = statement.stored.buffer
         if buffer in kept:
             raise InvalidValueError(f"{problem}: {statement.name!r} overwrites {buffer!r} before")
-
-
-def _write(statement: Statement) -> Access:
-    return next(access for access in statement.accesses if access.write)
 
 
 def _is_inside(statement: Statement, loop: str) -> bool:

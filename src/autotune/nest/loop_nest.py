@@ -116,6 +116,11 @@ class Access:
     shape: tuple[IntExpr, ...]
     write: bool = False
 
+    @property
+    def axes(self) -> frozenset[str]:
+        """Axes that move an index."""
+        return frozenset(axis for form in self.forms for axis in form.coefficients)
+
 
 @frozen
 class EarlyRead:
@@ -185,6 +190,11 @@ class Statement:
     pipelined: tuple[str, str] | None = None
     streams: IntExpr = const(0)
     early: tuple[EarlyRead, ...] = ()
+
+    @property
+    def stored(self) -> Access:
+        """The access that it writes by."""
+        return next(access for access in self.accesses if access.write)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -454,12 +464,30 @@ class LoopNest:
     workload: Workload
     packing: tuple[Statement, ...] = ()
 
+    def buffer(self, name: str) -> Buffer | None:
+        """The buffer of this name; None for a tensor of the workload."""
+        return next((known for known in self.buffers if known.name == name), None)
+
+    def scope(self, buffer: str) -> str:
+        """Memory of a buffer or tensor: ``global``, ``shared`` or ``local``."""
+        known = self.buffer(buffer)
+        return "global" if known is None else known.scope
+
+    def dtype(self, buffer: str) -> str:
+        """Element type of a buffer or tensor."""
+        known = self.buffer(buffer)
+        return self.workload.tensors[buffer].dtype if known is None else known.dtype
+
     def element_bytes(self, buffer: str) -> int:
         """Bytes of one element of a buffer or tensor."""
-        for allocated in self.buffers:
-            if allocated.name == buffer:
-                return element_type(allocated.dtype).bytes
-        return self.workload.tensors[buffer].element.bytes
+        return element_type(self.dtype(buffer)).bytes
+
+    def bounds(self, statement: Statement, buffer: str) -> tuple[IntExpr, ...]:
+        """Extents of a buffer: as allocated, or as a statement's first access bounds it."""
+        known = self.buffer(buffer)
+        if known is not None:
+            return known.shape
+        return next(it.shape for it in statement.accesses if it.buffer == buffer)
 
 
 def scope_inside(path: tuple[Loop, ...]) -> str:

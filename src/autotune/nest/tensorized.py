@@ -93,7 +93,7 @@ def _operands(
     nest: LoopNest, statement: Statement, intrinsic: Intrinsic
 ) -> list[tuple[str, IntrinsicOperand]]:
     """The buffers that a statement's calls read and update, with what the calls take them for."""
-    result = next(access.buffer for access in statement.accesses if access.write)
+    result = statement.stored.buffer
     reads = [access.buffer for access in statement.accesses if access.buffer != result]
     vector = intrinsic.spatial_axes[-1].name
     moved = {
@@ -205,7 +205,7 @@ def _core_matrix_conflict(
 
 
 def _factors(statement: Statement) -> list[Access]:
-    result = next(access.buffer for access in statement.accesses if access.write)
+    result = statement.stored.buffer
     return [access for access in statement.accesses if access.buffer != result]
 
 

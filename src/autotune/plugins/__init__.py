@@ -1,6 +1,5 @@
 """Finding, checking, creating and describing parts."""
 
-from autotune.plugins.context import Context
-from autotune.plugins.spec import PluginSpec
+from autotune.plugins.spec import Context, PluginSpec
 
 __all__ = ["Context", "PluginSpec"]

@@ -6,8 +6,7 @@ Factories are import strings: listing what exists imports none of it.
 from __future__ import annotations
 
 from autotune.ir.element_types import ELEMENT_TYPES
-from autotune.plugins.hooks import hookimpl
-from autotune.plugins.spec import API_VERSION, PluginSpec
+from autotune.plugins.spec import API_VERSION, PluginSpec, hookimpl
 
 AUTOTUNE_API_VERSION = API_VERSION
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from autotune.errors import PluginError
 from autotune.plugins.calling import Calling, part_noun
-from autotune.plugins.context import Context
 from autotune.plugins.parts import create_part, interface_of
+from autotune.plugins.spec import Context
 
 __all__ = ["create_held_part", "fits", "hold"]
 

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError
 from autotune.ir.workloads import Workload
-from autotune.plugins.context import Context
 from autotune.plugins.guarded_parts import create_held_part
+from autotune.plugins.spec import Context
 
 __all__ = ["Importer", "import_program", "import_workload"]
 

@@ -18,7 +18,6 @@ import pluggy
 from attrs import frozen
 
 from autotune.errors import PluginError, UnknownNameError, near_matches
-from autotune.plugins.hooks import PROJECT, HookSpecs
 from autotune.plugins.known_names import where_it_is
 from autotune.plugins.spec import (
     API_CHANGES,
@@ -27,6 +26,8 @@ from autotune.plugins.spec import (
     ENTRY_POINT_GROUP,
     HOOK,
     KINDS,
+    PROJECT,
+    HookSpecs,
     PluginSpec,
 )
 from autotune.process.child import describe

@@ -10,9 +10,8 @@ from attrs import evolve
 
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError
 from autotune.plugins.calling import Calling
-from autotune.plugins.context import Context
 from autotune.plugins.manager import manager
-from autotune.plugins.spec import KINDS, PluginSpec
+from autotune.plugins.spec import KINDS, Context, PluginSpec
 
 __all__ = [
     "check_part",
@@ -77,7 +76,7 @@ def import_string(kind: str, name: str) -> str:
         name: As of :func:`check_part`.
 
     Returns:
-        The part's import string; ``name`` itself where its factory is no string.
+        The part's import string; ``name`` itself where its factory cannot be imported.
 
     Raises:
         UnknownNameError: no plugin registers it.
@@ -85,7 +84,10 @@ def import_string(kind: str, name: str) -> str:
     if ":" in name:
         return name
     factory = manager().get(kind, name).factory
-    return factory if isinstance(factory, str) else name
+    if isinstance(factory, str):
+        return factory
+    module, path = getattr(factory, "__module__", None), getattr(factory, "__qualname__", "<")
+    return name if module in (None, "__main__") or "<" in path else f"{module}:{path}"
 
 
 def check_recorded(kind: str, name: str, given: str | None = None) -> None:

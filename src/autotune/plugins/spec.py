@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import pluggy
 from attrs import field, frozen
 
 from autotune.errors import PluginError, UnknownNameError, attribute_of
@@ -38,11 +39,15 @@ __all__ = [
     "API_CHANGES",
     "API_VERSION",
     "API_VERSION_ATTRIBUTE",
+    "Context",
     "ENTRY_POINT_GROUP",
     "HOOK",
+    "HookSpecs",
     "KINDS",
+    "PROJECT",
     "PluginSpec",
     "Preset",
+    "hookimpl",
 ]
 
 API_VERSION = 4
@@ -244,3 +249,36 @@ class Preset:
     def caveats(self) -> tuple[str, ...]:
         """The differences as warnings of a run, one line each."""
         return tuple(f"{self.name} is not as published: {text}" for text in self.differences)
+
+
+@frozen(eq=False)
+class Context:
+    """The context of parts that need nothing but options, and the base of all others.
+
+    Time, randomness and the machine come from a context and from nowhere else. A kind of part
+    that needs any has a context of its own, beside its interface; ``docs/plugins.md`` has a table.
+
+    Attributes:
+        options: The user's options of the part, strings already converted to numbers where they
+            came from a command line; a part refuses those that it does not know.
+    """
+
+    options: Mapping[str, Any] = field(factory=dict, kw_only=True)
+
+
+PROJECT = "autotune"
+"""Name of the project, by which pluggy tells our marks from those of others."""
+
+hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks the function of a plugin that returns its parts. A function of a module or a method that
+is called ``autotune_parts`` needs no mark."""
+
+_hookspec = pluggy.HookspecMarker(PROJECT)
+
+
+class HookSpecs:
+    """Hooks that plugins may implement."""
+
+    @_hookspec(historic=True)
+    def autotune_parts(self) -> list[PluginSpec]:  # type: ignore[empty-body]
+        """Returns what a plugin brings; called once, when the plugin is registered."""

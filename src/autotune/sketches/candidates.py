@@ -225,6 +225,11 @@ class CandidateBatch:
         owners = self.owners[order]
         return [order[owners == index] for index in range(len(self.parts))]
 
+    def each(self, of: Callable[[Sketch, Matrix], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Numbers that a function of a sketch and its rows gives, of all parts; [n, ...]."""
+        found = [of(sketch, matrix) for sketch, matrix in self.parts]
+        return np.concatenate(found) if found else np.zeros(0)
+
     def take(self, indices: Sequence[int] | Positions) -> list[Candidate]:
         """Candidates at the given positions, in the order of ``indices``."""
         positions = np.asarray(indices, dtype=np.int64)
@@ -282,6 +287,13 @@ def order_of(candidates: Sequence[Candidate]) -> list[int]:
     for position, index in enumerate(index for group in groups.values() for index in group):
         positions[index] = position
     return positions
+
+
+def in_order(
+    candidates: Sequence[Candidate], of: Callable[[CandidateBatch], NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Numbers that a function of a batch gives for candidates, in their own order; [n, ...]."""
+    return of(CandidateBatch.of(candidates))[order_of(candidates)]
 
 
 Given = ParamSpec("Given")

@@ -215,7 +215,7 @@ class _Interpreter:
         }
         axes = self._axes(statement, {**outer, **values})
         shape = tuple(self._extent(loop) for loop in inner)
-        write = next(access for access in statement.accesses if access.write)
+        write = statement.stored
         target = self.arrays[write.buffer]
         if not write.forms:
             target = target.reshape(1)

@@ -39,6 +39,7 @@ __all__ = [
     "machine_tag",
     "machines_tag",
     "make_engine",
+    "worker_setup",
 ]
 
 _TAG = re.compile(r"\+machine-([0-9a-f]+)(?:@([0-9.e+-]+)s)?$")
@@ -74,15 +75,19 @@ def make_engine(options: TuneOptions, backend: str) -> MeasureEngine:
     return engine
 
 
+def worker_setup(options: TuneOptions, backend: str) -> WorkerSetup:
+    """The workers that the usual measurer takes for a backend."""
+    machine = options.machine
+    return WorkerSetup(backend, machine, machine.cores, options.protocol, options.observers)
+
+
 def engine_workers(options: TuneOptions, backend: str, shared: SharedWorkers) -> EngineWorkers:
     """The machines that measure for a backend in this run; measurers find them in ``shared``."""
-    threads = options.machine.cores
-    setup = WorkerSetup(backend, options.machine, threads, options.protocol, options.observers)
 
     def make(setup: WorkerSetup, *, is_late: Callable[[], bool]) -> EngineWorkers:
         return EngineWorkers(make_engine(options, backend), setup, is_late=is_late)
 
-    workers = shared.get(setup, make)
+    workers = shared.get(worker_setup(options, backend), make)
     if not isinstance(workers, EngineWorkers):
         raise TypeError(f"the workers for backend {backend!r} are {type(workers).__name__}")
     return workers

@@ -19,11 +19,9 @@ from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarg
 from autotune.store.current import current_database
 
 if TYPE_CHECKING:
-    from autotune.plugins import PluginSpec
-if TYPE_CHECKING:
     from autotune.measure import MeasureProtocol
     from autotune.models.cost import ModelFile
-    from autotune.plugins.spec import Preset
+    from autotune.plugins.spec import PluginSpec, Preset
     from autotune.search.schedulers.task_scheduler import Objective
     from autotune.targets import Target
     from autotune.tuning.events import EventListener
@@ -65,7 +63,7 @@ class Choice:
     """A part that was chosen.
 
     Attributes:
-        name: Its name, or ``none``.
+        name: Its name, or ``none``; "" where a user gives options alone.
         options: Its options.
     """
 
@@ -76,14 +74,6 @@ class Choice:
     def is_none(self) -> bool:
         """True if there is no such part."""
         return self.name == NONE
-
-
-@frozen
-class _Given:
-    """A user's choice of a part: a name, options, or both."""
-
-    name: str | None
-    options: Mapping[str, Any]
 
 
 def chosen_parts(
@@ -117,7 +107,7 @@ def chosen_parts(
     return found
 
 
-def _read(given: object) -> dict[str, _Given]:
+def _read(given: object) -> dict[str, Choice]:
     if not isinstance(given, Mapping):
         raise InvalidValueError(
             f"parts are given by kind, as in {{'strategy': 'random'}}, not as {given!r}"
@@ -128,30 +118,30 @@ def _read(given: object) -> dict[str, _Given]:
     return {kind: _read_part(kind, value) for kind, value in given.items()}
 
 
-def _read_part(kind: str, value: object) -> _Given:
+def _read_part(kind: str, value: object) -> Choice:
     noun = kind.replace("_", " ")
     if isinstance(value, Choice):
-        return _Given(value.name, value.options)
+        return value
     if isinstance(value, Mapping):
-        return _Given(None, value)
+        return Choice("", value)
     name, options = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, {})
     if kind == "pruning_model" and name is None:
         name = NONE
     if not isinstance(name, str) or not isinstance(options, Mapping):
         raise InvalidValueError(f"{noun} must be a name, or a name with options, not {value!r}")
-    return _Given(name, options)
+    return Choice(name, options)
 
 
 def _choice(
-    kind: str, default: str, given: Mapping[str, _Given], usual: Mapping[str, _Given]
+    kind: str, default: str, given: Mapping[str, Choice], usual: Mapping[str, Choice]
 ) -> Choice:
     """The given choice, completed by the preset's and then by the default."""
     from autotune.plugins.parts import check_part, current_options
 
-    empty = _Given(None, {})
+    empty = Choice("")
     mine, other = given.get(kind, empty), usual.get(kind, empty)
     fallback = other.name or default
-    name = fallback if mine.name is None else mine.name
+    name = mine.name or fallback
     usual_options = other.options if name == fallback else {}
     if kind == "pruning_model" and name == NONE:
         if options := {**usual_options, **mine.options}:
@@ -219,7 +209,7 @@ def unused_by(strategy: str) -> tuple[str, ...]:
     return manager().get("strategy", strategy).unused if known else ()
 
 
-def _refuse_options(kind: str, strategy: str, given: _Given | None) -> Choice:
+def _refuse_options(kind: str, strategy: str, given: Choice | None) -> Choice:
     """No part, as the strategy does not ask one: it decides nothing, and options of it are wrong.
 
     Naming one is no mistake here, so that scripts can compare strategies by changing one word; a
@@ -233,8 +223,8 @@ def _refuse_options(kind: str, strategy: str, given: _Given | None) -> Choice:
             f"strategy {strategy!r} asks no {noun}: leave out its options "
             f"{dict(given.options)}, or choose another strategy"
         )
-    if given is not None and given.name not in (None, NONE):
-        check_part(kind, str(given.name))
+    if given is not None and given.name not in ("", NONE):
+        check_part(kind, given.name)
     return Choice(NONE)
 
 

@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 import numpy as np
 from attrs import define, evolve, field, frozen
 
 from autotune.errors import AutotuneError, DatabaseError
 from autotune.measure import Measurer, MeasurerContext, SharedWorkers
-from autotune.measure.workers import WorkerSetup
 from autotune.models import ModelContext
 from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
@@ -23,14 +23,14 @@ from autotune.plugins.parts import create_part
 from autotune.search.schedulers import SchedulerContext, TaskScheduler
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.strategies import Strategy, StrategyContext
-from autotune.spaces import SearchSpace
-from autotune.store.records import MeasureKey, Run
+from autotune.store.database import Database
+from autotune.store.records import MeasureKey, Run, run_identity
 from autotune.store.sqlite import open_database
 from autotune.tuning.budget import Budget
-from autotune.tuning.machines import machines_tag
+from autotune.tuning.machines import machines_tag, worker_setup
 from autotune.tuning.options import KINDS, Choice, TuneOptions, unused_by
 from autotune.tuning.programs import Task, TaskRun, tasks_on_backends
-from autotune.tuning.resume import Checkpoint, RunSpec, decided
+from autotune.tuning.resume import Checkpoint, decided, new_run_id, why_not_resumable
 
 __all__ = [
     "RunPlan",
@@ -45,8 +45,10 @@ __all__ = [
 class RunPlan:
     """Tasks that are tuned together, and the parts that decide.
 
+    Options and tasks are all that decides which candidates a run proposes: they identify it.
+
     Attributes:
-        spec: What decides the proposals of the run.
+        options: What the user asked for.
         tasks: One for each program and backend.
         strategies: The strategy of each task.
         cost_models: The cost model of each, which tasks may share.
@@ -57,7 +59,7 @@ class RunPlan:
         warnings: What a person should know, such as that a backend cannot take part.
     """
 
-    spec: RunSpec
+    options: TuneOptions
     tasks: Sequence[TaskRun]
     strategies: Sequence[Strategy]
     cost_models: Sequence[CostModel]
@@ -68,9 +70,119 @@ class RunPlan:
     warnings: tuple[str, ...] = ()
 
     @property
-    def options(self) -> TuneOptions:
-        """Options that the user gave."""
-        return self.spec.options
+    def key(self) -> MeasureKey:
+        """The measure key; of several backends that compete, that of the first."""
+        return self.tasks[0].key
+
+    @property
+    def strategy(self) -> str:
+        """Name of the strategy."""
+        return self.options.chosen["strategy"].name
+
+    @property
+    def workload(self) -> str:
+        """The workload's spelling, or a digest over those of several tasks.
+
+        Spellings, as what a run has asked for and learnt is in the names of its own tasks.
+        """
+        spellings = [task.workload.spelling for task in self.tasks]
+        if len(spellings) == 1 or self._has_several_keys and len(set(spellings)) == 1:
+            return spellings[0]
+        return _digest(",".join(spellings))
+
+    @property
+    def _has_several_keys(self) -> bool:
+        return any(task.key != self.key for task in self.tasks)
+
+    @property
+    def space(self) -> str:
+        """Name and version of the space of all tasks; a digest of the versions of several."""
+        spaces = [task.space for task in sorted(self.tasks, key=lambda it: bool(it.refusal))]
+        versions = list(dict.fromkeys(f"{space.name}-{space.version}" for space in spaces))
+        if len(versions) == 1:
+            return versions[0]
+        names = "+".join(dict.fromkeys(space.name for space in spaces))
+        return f"{names}-{_digest(','.join(versions))}"
+
+    @property
+    def decisions(self) -> dict[str, Any]:
+        """Decisions in a run's identity beside workload, key, space, strategy and seed."""
+        found = self.options.decisions(len(self.tasks))
+        if len(self.tasks) > 1:
+            found["tasks"] = [task.workload.spelling for task in self.tasks]
+            found["weights"] = [task.weight for task in self.tasks]
+        if any(task.program is not None for task in self.tasks):
+            found["programs"] = [_digest(task.program) for task in self.tasks]
+        if self._has_several_keys:
+            found["keys"] = [task.key.to_json() for task in self.tasks]
+        return found
+
+    @property
+    def identity(self) -> str:
+        """Digest that finds the run again."""
+        decided = self.workload, self.key, self.space, self.strategy, self.decisions
+        return run_identity(*decided, self.options.seed)
+
+    def new_run(self, trials: int, *, fresh: bool, created: float, network: str = "") -> Run:
+        """A run that is about to start.
+
+        Args:
+            trials: The budget; 0 for one of time alone.
+            fresh: Whether records of other runs are to be ignored.
+            created: Unix time in seconds.
+            network: As :attr:`Run.network`.
+        """
+        named: dict[str, Any] = {"network": network} if network else {}
+        names = [task.name for task in self.tasks]
+        return Run(
+            run_id=new_run_id(),
+            identity=self.identity,
+            workload=self.workload,
+            key=self.key,
+            space=self.space,
+            strategy=self.strategy,
+            options={**self.decisions, "fresh": fresh, **named, "task_names": names},
+            seed=self.options.seed,
+            trials=trials,
+            status="running",
+            created=created,
+        )
+
+    def older_run(self, database: Database) -> str:
+        """Describe a run of another version that would be this one; "" for nothing."""
+        for run in reversed(database.runs(self.workload)):
+            if why := self.changed_since(run):
+                return f"run {run.run_id} is not continued: {why}; its records are still used"
+        return ""
+
+    def changed_since(self, run: Run) -> str:
+        """Why this version cannot resume a run that another version began.
+
+        Returns:
+            What differs, if it is what the user asks for here and only the versions of parts, or
+            what identifies a run, have changed; "" where there is nothing to say.
+        """
+        own, other = self.key.to_json(), run.key.to_json()
+        versions = [
+            (name, other[name], own[name])
+            for name in ("backend_version", "compiler_version", "protocol")
+        ]
+        spaces = run.space.partition("-")[0], self.space.partition("-")[0]
+        same = all(own[name] == other[name] for name in ("target", "backend", "threads"))
+        asked = (run.strategy, run.seed, spaces[0]) == (
+            self.strategy,
+            self.options.seed,
+            spaces[1],
+        )
+        if not (same and asked and decided(run) == self.decisions):
+            return ""
+        versions.append(("search space", run.space, self.space))
+        changes = [
+            f"{name.replace('_', ' ')} {before} is {now} now"
+            for name, before, now in versions
+            if before != now
+        ]
+        return "; ".join([*changes, why_not_resumable(run)]).strip("; ")
 
     @property
     def programs(self) -> int:
@@ -136,7 +248,7 @@ def resolve_run(
     if options.preset is not None:
         warnings = [*options.preset.caveats, *warnings]
     return RunPlan(
-        spec=_run_spec(tasks, options),
+        options=options,
         tasks=tuple(tasks),
         strategies=[
             # Backends that compete begin with the same proposals.
@@ -274,7 +386,7 @@ def _make_measurer(
 ) -> Measurer:
     chosen = options.chosen["measurer"]
     context = MeasurerContext(
-        setup=_setup(options, task.key.backend),
+        setup=worker_setup(options, task.key.backend),
         workload=task.workload,
         program=task.program,
         workers=workers,
@@ -283,35 +395,6 @@ def _make_measurer(
     )
     measurer: Measurer = create_held_part("measurer", chosen.name, context)
     return measurer
-
-
-def _setup(options: TuneOptions, backend: str) -> WorkerSetup:
-    """The workers that the usual measurer takes for a backend."""
-    machine = options.machine
-    return WorkerSetup(backend, machine, machine.cores, options.protocol, options.observers)
-
-
-def _run_spec(tasks: Sequence[TaskRun], options: TuneOptions) -> RunSpec:
-    spaces = [task.space for task in sorted(tasks, key=lambda task: bool(task.refusal))]
-    keys = tuple(task.key for task in tasks)
-    return RunSpec(
-        workloads=tuple(task.workload.spelling for task in tasks),
-        weights=tuple(task.weight for task in tasks),
-        key=keys[0],
-        space=_named(spaces),
-        options=options,
-        programs=tuple(_digest(task.program) for task in tasks),
-        keys=keys if any(key != keys[0] for key in keys) else (),
-    )
-
-
-def _named(spaces: Sequence[SearchSpace]) -> str:
-    """Name and version of the space of all tasks; a digest of the versions of several."""
-    names = dict.fromkeys(space.name for space in spaces)
-    versions = list(dict.fromkeys(f"{space.name}-{space.version}" for space in spaces))
-    return (
-        versions[0] if len(versions) == 1 else f"{'+'.join(names)}-{_digest(','.join(versions))}"
-    )
 
 
 def _digest(text: str | None) -> str:
@@ -376,7 +459,7 @@ class RunProcesses:
         if not is_usual or options.uses_engine or options.machine.kind != "cpu":
             return
         for backend in self._early:
-            self.workers.get(_setup(options, backend)).start()
+            self.workers.get(worker_setup(options, backend)).start()
 
     @property
     def _early(self) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import secrets
 import socket
@@ -15,18 +14,9 @@ from attrs import field, frozen
 
 from autotune.errors import DatabaseError, InvalidValueError
 from autotune.ir.converter import from_json, json_forms, object_form, to_json
-from autotune.store.database import Database
-from autotune.store.records import (
-    Confirmation,
-    Contest,
-    MeasureKey,
-    Outcome,
-    Run,
-    WarmSource,
-    run_identity,
-)
+from autotune.store.records import Confirmation, Contest, Outcome, Run, WarmSource
 from autotune.store.trial_log import TrialLog
-from autotune.tuning.options import TuneOptions, unused_by
+from autotune.tuning.options import unused_by
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -35,7 +25,6 @@ __all__ = [
     "CHECKPOINT_VERSION",
     "Checkpoint",
     "Progress",
-    "RunSpec",
     "decided",
     "is_being_worked_on",
     "new_run_id",
@@ -44,138 +33,6 @@ __all__ = [
 ]
 
 CHECKPOINT_VERSION = 2
-
-
-@frozen
-class RunSpec:
-    """Everything that decides which candidates a run proposes, and nothing else.
-
-    Attributes:
-        workloads: Spelling of each task's workload, in order: what a run has asked for and learnt
-            is in the names of its own tasks.
-        weights: Weight of each task.
-        key: What measurements depend on; of several backends that compete, those of the first.
-        space: Name and version of the search space.
-        options: What the user asked for.
-        programs: Digest of each task's imported program, "" where there is none.
-        keys: What the measurements of each task depend on, where several backends compete.
-    """
-
-    workloads: tuple[str, ...]
-    weights: tuple[float, ...]
-    key: MeasureKey
-    space: str
-    options: TuneOptions
-    programs: tuple[str, ...] = ()
-    keys: tuple[MeasureKey, ...] = ()
-
-    @property
-    def strategy(self) -> str:
-        """Name of the strategy."""
-        return self.options.chosen["strategy"].name
-
-    @property
-    def workload(self) -> str:
-        """The workload's spelling, or a digest over those of several tasks."""
-        if len(self.workloads) == 1 or self.keys and len(set(self.workloads)) == 1:
-            return self.workloads[0]
-        return hashlib.sha256(",".join(self.workloads).encode()).hexdigest()[:16]
-
-    @property
-    def decisions(self) -> dict[str, Any]:
-        """Decisions in a run's identity beside workload, key, space, strategy and seed."""
-        found = self.options.decisions(len(self.workloads))
-        if len(self.workloads) > 1:
-            found["tasks"] = list(self.workloads)
-            found["weights"] = list(self.weights)
-        if any(self.programs):
-            found["programs"] = list(self.programs)
-        if self.keys:
-            found["keys"] = [key.to_json() for key in self.keys]
-        return found
-
-    @property
-    def identity(self) -> str:
-        """Digest that finds the run again."""
-        return run_identity(
-            self.workload,
-            self.key,
-            self.space,
-            self.strategy,
-            self.decisions,
-            self.options.seed,
-        )
-
-    def new_run(
-        self,
-        trials: int,
-        *,
-        fresh: bool,
-        created: float,
-        network: str = "",
-        task_names: Sequence[str] = (),
-    ) -> Run:
-        """A run that is about to start.
-
-        Args:
-            trials: The budget; 0 for one of time alone.
-            fresh: Whether records of other runs are to be ignored.
-            created: Unix time in seconds.
-            network: As :attr:`Run.network`.
-            task_names: As :attr:`Run.task_names`.
-        """
-        named: dict[str, Any] = {"network": network} if network else {}
-        if task_names:
-            named["task_names"] = list(task_names)
-        return Run(
-            run_id=new_run_id(),
-            identity=self.identity,
-            workload=self.workload,
-            key=self.key,
-            space=self.space,
-            strategy=self.strategy,
-            options={**self.decisions, "fresh": fresh, **named},
-            seed=self.options.seed,
-            trials=trials,
-            status="running",
-            created=created,
-        )
-
-    def older_run(self, database: Database) -> str:
-        """Describe a run of another version that would be this one; "" for nothing."""
-        for run in reversed(database.runs(self.workload)):
-            if why := self.changed_since(run):
-                return f"run {run.run_id} is not continued: {why}; its records are still used"
-        return ""
-
-    def changed_since(self, run: Run) -> str:
-        """Why this version cannot resume a run that another version began.
-
-        Returns:
-            What differs, if it is what the user asks for here and only the versions of parts, or
-            what identifies a run, have changed; "" where there is nothing to say.
-        """
-        own, other = self.key.to_json(), run.key.to_json()
-        versions = [
-            (name, other[name], own[name])
-            for name in ("backend_version", "compiler_version", "protocol")
-        ]
-        spaces = run.space.partition("-")[0], self.space.partition("-")[0]
-        same = all(own[name] == other[name] for name in ("target", "backend", "threads"))
-        asked = (run.strategy, run.seed, spaces[0]) == (
-            self.strategy,
-            self.options.seed,
-            spaces[1],
-        )
-        if not (same and asked and decided(run) == self.decisions):
-            return ""
-        versions.append(("search space", run.space, self.space))
-        changes = [
-            f"{name.replace('_', ' ')} {before} is {now} now"
-            for name, before, now in versions
-            if before != now
-        ]
-        return "; ".join([*changes, why_not_resumable(run)]).strip("; ")
 
 
 def why_not_resumable(run: Run) -> str:

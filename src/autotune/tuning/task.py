@@ -178,7 +178,7 @@ class TaskSession:
         self.confirmation = confirmation
         self.given_up = False
         self._context = context
-        self._records = TaskRecords(task, context)
+        self.records = TaskRecords(task, context)
         self._measurer: Measurer | None = None
         self._ready = False
         self._submitted: deque[Submitted] = deque()
@@ -216,7 +216,7 @@ class TaskSession:
 
     def submit(self, batch: Sequence[Candidate]) -> None:
         """Begin to build those of ``batch`` that no record answers, and return at once."""
-        submitted = Submitted(batch, [self._records.known(candidate) for candidate in batch])
+        submitted = Submitted(batch, [self.records.known(candidate) for candidate in batch])
         self._submitted.append(submitted)
         if submitted.missing:
             with self._accounting(self._prepared(), builds_go_on=True) as measurer:
@@ -238,7 +238,7 @@ class TaskSession:
             with self._context.guard.shield():
                 if current.known[index] is None:
                     candidate = current.batch[index]
-                    self._records.append(candidate, outcome, first_trial + index)
+                    self.records.append(candidate, outcome, first_trial + index)
                     current.known[index] = (outcome, self._context.run_id)
                 self._log_known(current)
 
@@ -248,10 +248,15 @@ class TaskSession:
             # Without the rest, whatever was known in time is recorded.
             with suppress(TimeIsOver), self._accounting(self._prepared()) as measurer:
                 measurer.collect(collecting)
-            measured = current.missing[: len(current.outcomes)]
-            found = [(current.batch[at].digest, current.known[at]) for at in measured]
-            self._note_timed({digest: known[0] for digest, known in found if known is not None})
-        return current.outcomes
+            measured = current.missing[: len(current.logged)]
+            self._note_timed(
+                {
+                    current.batch[at].digest: known[0]
+                    for at in measured
+                    if (known := current.known[at]) is not None
+                }
+            )
+        return list(current.logged.values())
 
     @property
     def lanes(self) -> int:
@@ -288,18 +293,22 @@ class TaskSession:
         def log(candidate: Candidate, outcome: Outcome, source: str) -> None:
             current, at = places.pop(candidate.digest)
             # Counted first: a listener may interrupt, and what is known is delivered again then.
-            current.logged.add(at)
+            current.logged[at] = outcome
             taken.append((candidate, outcome))
             self._log(candidate, outcome, source)
 
         def on_known(candidate: Candidate, outcome: Outcome) -> None:
             if candidate.digest in places:
                 with self._context.guard.shield():
-                    self._records.append(candidate, outcome, first_trial + len(taken))
+                    self.records.append(candidate, outcome, first_trial + len(taken))
                     log(candidate, outcome, self._context.run_id)
 
-        answered, recorded_at = answered_of(places.values()), self._records.trial_of
-        for candidate, known in sorted(answered, key=lambda found: recorded_at(found[0])):
+        answered = [
+            (current.batch[at], known)
+            for current, at in places.values()
+            if (known := current.known[at]) is not None
+        ]
+        for candidate, known in sorted(answered, key=lambda it: self.records.trial_of(it[0])):
             log(candidate, *known)
         if places and len(taken) < count:
             before = len(taken)
@@ -316,10 +325,10 @@ class TaskSession:
     ) -> Collecting:
         return Collecting(
             on_outcome,
-            self._on_comparison,
+            lambda *told: self._context.emit(LeadersCompared(self.run.name, *told)),
             self._on_leader_timed,
             self._leader(),
-            self._records.recall,
+            self.records.recall,
             enough,
         )
 
@@ -340,14 +349,6 @@ class TaskSession:
     ) -> list[Outcome]:
         with self._accounting(self._prepared()) as measurer:
             return measurer.measure_baselines(programs, best)
-
-    def find_claim(self) -> Candidate | None:
-        """The candidate to time first: of the fastest imported record, if that claims most.
-
-        None where there is none, where something that was timed here is as fast, or where this
-        run has begun already or ignores records.
-        """
-        return None if len(self.log) else self._records.find_claim()
 
     @property
     def is_to_be_confirmed(self) -> bool:
@@ -386,7 +387,7 @@ class TaskSession:
     def _note_winner(self, winner: str) -> None:
         """Record which leaders were beaten by one with a higher latency; latencies stay."""
         for entry in self.log.leaders(len(self.log)):
-            outcome = self._records.of(entry).outcome
+            outcome = self.records.of(entry).outcome
             if entry.digest == winner:
                 if outcome.beaten_by:
                     self._amend(entry, evolve(outcome, beaten_by=""))
@@ -401,7 +402,7 @@ class TaskSession:
         if over is not None:
             entries = self.log.leaders(len(self.log))
             winner = next(entry for entry in entries if entry.digest == confirmation.winner)
-            latency = self._records.of(winner).latency or 0.0
+            latency = self.records.of(winner).latency or 0.0
             changed = after_turns(baseline, over, latency, context.now())
         elif outcome.ok or outcome.retriable:
             return
@@ -419,7 +420,7 @@ class TaskSession:
 
         None where a leader failed; it is recorded so, and its digest added to ``rejected``.
         """
-        programs: list[Candidate | None] = [self._records.of(entry).candidate for entry in leaders]
+        programs: list[Candidate | None] = [self.records.of(entry).candidate for entry in leaders]
         if baseline is not None:
             programs.append(program_named(self.run.workload, baseline.name))
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
@@ -435,7 +436,7 @@ class TaskSession:
         entry = self.log.best
         if entry is None:
             raise RuntimeError(f"{self.run.name} has no valid candidate to hold")
-        chosen = standing(self._records.of(entry), self.without_tuning.recorded)
+        chosen = standing(self.records.of(entry), self.without_tuning.recorded)
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
             return measurer.hold(chosen.scheduled)
 
@@ -447,7 +448,7 @@ class TaskSession:
         """
         while True:
             leaders = self.log.leaders(_LOOKED_AT)
-            found = [(entry, self._records.of(entry).outcome) for entry in leaders]
+            found = [(entry, self.records.of(entry).outcome) for entry in leaders]
             gone = [(entry.digest, outcome) for entry, outcome in found if not outcome.ok]
             if not gone:
                 return distinct_programs(
@@ -505,13 +506,13 @@ class TaskSession:
         if best is None or best.latency is None:
             return None
         if self._best is None or self._best.digest != best.digest:
-            self._best = self._records.of(best).candidate
+            self._best = self.records.of(best).candidate
         return Leader(self._best, best.latency if best.digest in self._timed else None)
 
     def _amend(self, entry: LogEntry, outcome: Outcome) -> None:
-        """Record what was found out later about a candidate."""
+        """Record and log what was found out later about a candidate."""
         with self._context.guard.shield():
-            self._records.amend(entry, outcome)
+            self.records.amend(entry, outcome)
             self.log.amend(entry.digest, outcome)
 
     def _on_leader_timed(self, latency: float) -> None:
@@ -531,22 +532,15 @@ class TaskSession:
         if abs(factor - 1) > _ROUNDED:
             self.log.rescale(foreign, factor)
 
-    def _on_comparison(
-        self, leader: str, challenger: str, comparison: Comparison, replaced: bool
-    ) -> None:
-        event = LeadersCompared(self.run.name, leader, challenger, comparison, replaced)
-        self._context.emit(event)
-
     def _log_known(self, current: Submitted) -> None:
         """Log the outcomes that are known and next in order."""
-        while len(current.outcomes) < len(current.batch):
-            found = current.known[len(current.outcomes)]
+        while (at := len(current.logged)) < len(current.batch):
+            found = current.known[at]
             if found is None:
                 return
-            candidate = current.batch[len(current.outcomes)]
             # Counted first: a listener may interrupt, and what is known is delivered again then.
-            current.outcomes.append(found[0])
-            self._log(candidate, *found)
+            current.logged[at] = found[0]
+            self._log(current.batch[at], *found)
 
     def _log(self, candidate: Candidate, outcome: Outcome, source: str) -> None:
         entry = self.log.add(candidate, outcome, self._context.watch.elapsed, source)
@@ -575,15 +569,13 @@ class Submitted:
         batch: The candidates.
         known: The outcome of each with the run that recorded it, where there is one.
         missing: Positions of those that are being measured.
-        outcomes: What was logged, in order.
-        logged: Positions that were logged as they became known, in whatever order.
+        logged: The outcome of each that was logged by its position, in the order of the log.
     """
 
     batch: Sequence[Candidate]
     known: list[tuple[Outcome, str] | None]
     missing: list[int] = field(init=False)
-    outcomes: list[Outcome] = field(factory=list)
-    logged: set[int] = field(factory=set)
+    logged: dict[int, Outcome] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.missing = [index for index, found in enumerate(self.known) if found is None]
@@ -591,15 +583,7 @@ class Submitted:
     @property
     def unlogged(self) -> int:
         """Number of candidates that have not been logged."""
-        return len(self.batch) - max(len(self.outcomes), len(self.logged))
-
-
-def answered_of(
-    places: Iterable[tuple[Submitted, int]],
-) -> list[tuple[Candidate, tuple[Outcome, str]]]:
-    """Candidates, by round and position, that records answer."""
-    found = [(submitted.batch[at], submitted.known[at]) for submitted, at in places]
-    return [(candidate, known) for candidate, known in found if known is not None]
+        return len(self.batch) - len(self.logged)
 
 
 # An untuned program that takes longer for certain, and so in fact some tenths of a second, is

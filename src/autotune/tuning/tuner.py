@@ -1,4 +1,4 @@
-"""Tuning: a run is begun, continued, or answered from its records.
+"""Tuning: a run is begun, continued, or answered from its records; backends may compete in it.
 
 A run is an entity in the database. Its state is saved after every complete round; outcomes are
 recorded one by one. A run that is stopped anywhere and continued later proposes the candidates,
@@ -8,20 +8,21 @@ in the order, that it would have proposed without the stop.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
 from attrs import evolve, field, frozen
 
 from autotune.errors import DatabaseError
-from autotune.measure import TimeIsOver
+from autotune.measure import LoadedProgram, MeasureProtocol, TimeIsOver
+from autotune.measure.racing import Race, compare
 from autotune.process.interrupts import InterruptGuard, TuningInterrupted
 from autotune.process.stopwatch import Clock, Stopwatch
 from autotune.search.search import Round, Search, Window
-from autotune.store.best_record import find_best
+from autotune.store.best_record import OwnRecords, find_best
 from autotune.store.database import Database, RecordFilter
-from autotune.store.records import Baseline, MeasureKey, Outcome, Record, Run, standing
+from autotune.store.records import Contest, MeasureKey, Outcome, Record, Run, standing
 from autotune.store.trial_log import TrialLog
 from autotune.tuning.budget import (
     ALL_FAILED,
@@ -34,7 +35,6 @@ from autotune.tuning.budget import (
     Reserve,
     TimeLimit,
 )
-from autotune.tuning.contest import compare_backends, joined_results, needs_comparison, rivals
 from autotune.tuning.events import (
     AnsweredFromRecords,
     BackendsCompared,
@@ -50,7 +50,7 @@ from autotune.tuning.events import (
 )
 from autotune.tuning.programs import TaskRun
 from autotune.tuning.resolve import RunPlan
-from autotune.tuning.result import HistoryPoint, Result
+from autotune.tuning.result import HistoryPoint, Result, Rival
 from autotune.tuning.resume import Checkpoint, Progress, is_being_worked_on, this_process
 from autotune.tuning.task import RunContext, TaskSession, current
 from autotune.tuning.warm_start import find_warm_starts
@@ -95,50 +95,60 @@ class Tuner:
         for listener in self.plan.options.listeners:
             listener(event)
 
-    def result(
-        self,
-        task: TaskRun,
-        run: Run,
-        log: TrialLog,
-        baselines: Sequence[Baseline],
-        fastest: Record | None,
-    ) -> Result:
-        """A task's result, without what is known of the whole run only.
+    def results(self, run: Run, progress: Progress, own: OwnRecords | None) -> list[Result]:
+        """One result per program, of which every listener is told.
 
         Args:
-            task: The task.
             run: The run.
-            log: The task's trials.
-            baselines: What there is without tuning.
-            fastest: Record of the fastest valid candidate.
+            progress: What it has done.
+            own: Records of the run; None where it is answered from what is recorded.
         """
-        options = self.plan.options
+        results = []
+        for number, (task, log) in enumerate(zip(self.plan.tasks, progress.logs, strict=True)):
+            result = self._result(run, progress, number, own)
+            name, best = task.name, result.best
+            if own is None:
+                self.emit(AnsweredFromRecords(run.run_id, name, len(log), best))
+            else:
+                self.emit(RunFinished(run.run_id, name, len(log), progress.reason, best))
+            results.append(result)
+        return joined_results(self.plan.tasks, results, progress.contests)
+
+    def _result(self, run: Run, progress: Progress, number: int, own: OwnRecords | None) -> Result:
+        plan, task, log = self.plan, self.plan.tasks[number], progress.logs[number]
+        fastest = find_best(self.database, log, task.key, own)
         if fastest is not None:
             fastest = fastest.on(task.workload, task.program)
+        untuned = progress.baselines[number]
+        baselines = current(self.database, task.workload.digest, task.key, run.run_id, untuned)
         return Result(
             run_id=run.run_id,
             task=task.name,
             workload=task.workload,
             target=task.target,
             key=task.key,
-            space=self.plan.spec.space,
-            strategy=self.plan.spec.strategy,
-            cost_model=options.chosen["cost_model"].name,
-            seed=options.seed,
+            space=plan.space,
+            strategy=plan.strategy,
+            cost_model=plan.options.chosen["cost_model"].name,
+            seed=plan.options.seed,
             trials=len(log),
             outcomes=log.counts,
             failures=log.failures,
             rejections=log.rejections,
             cached=log.cached,
-            seconds={},
-            baselines=tuple(baselines),
+            seconds=dict(progress.seconds),
+            baselines=baselines,
             least_untuned=task.least_untuned,
             fastest=fastest,
             best=None if fastest is None else standing(fastest, baselines),
             history=tuple(HistoryPoint(*point) for point in log.history()),
             database=self.database.location,
             program=task.program,
+            from_records=own is None,
+            reason=progress.reason,
+            confirmation=progress.confirmations[number],
             loosened=task.space.loosened,
+            warm_start=progress.warm_start(number),
         )
 
     def run(self) -> list[Result]:
@@ -152,25 +162,21 @@ class Tuner:
             WorkerStartFailed: nothing can be measured here.
             DatabaseError: an outcome cannot be recorded.
         """
-        spec, tasks, fresh = self.plan.spec, self.plan.tasks, self.plan.options.fresh
-        earlier = None if fresh else self.database.find_run(spec.identity)
+        plan, fresh = self.plan, self.plan.options.fresh
+        earlier = None if fresh else self.database.find_run(plan.identity)
         if earlier is not None and earlier.checkpoint is not None:
-            checkpoint = Checkpoint.from_json(earlier.checkpoint, len(tasks))
+            checkpoint = Checkpoint.from_json(earlier.checkpoint, len(plan.tasks))
             if earlier.status == "finished" and self._is_enough(earlier, checkpoint.progress):
-                return self._answer(earlier, checkpoint)
+                return self.results(earlier, checkpoint.progress, None)
             is_open = earlier.status != "failed" and not is_being_worked_on(earlier)
             # Of several processes that find it open at once, one gets it.
             claimed = {**earlier.checkpoint, "owner": this_process()}
             if is_open and self.database.claim_run(earlier, claimed):
                 return RunSession(self, earlier, checkpoint).run()
-        if earlier is None and not fresh and (why := spec.older_run(self.database)):
-            self.emit(WarningRaised(", ".join(task.name for task in tasks), why))
-        run = spec.new_run(
-            self.budget.recorded_trials,
-            fresh=fresh,
-            created=self.now(),
-            network=self.network,
-            task_names=[task.name for task in tasks],
+        if earlier is None and not fresh and (why := plan.older_run(self.database)):
+            self.emit(WarningRaised(", ".join(task.name for task in plan.tasks), why))
+        run = plan.new_run(
+            self.budget.recorded_trials, fresh=fresh, created=self.now(), network=self.network
         )
         return RunSession(self, run, None).run()
 
@@ -190,65 +196,11 @@ class Tuner:
             for name, positions in rivals(self.plan.tasks).items()
         )
 
-    def _answer(self, run: Run, checkpoint: Checkpoint) -> list[Result]:
-        progress = checkpoint.progress
-        results = []
-        found = zip(
-            self.plan.tasks, progress.logs, progress.baselines, progress.confirmations, strict=True
-        )
-        for number, (task, log, untuned, confirmation) in enumerate(found):
-            digest = task.workload.digest
-            baselines = current(self.database, digest, task.key, run.run_id, untuned)
-            fastest = find_best(self.database, log, task.key)
-            result = self.result(task, run, log, baselines, fastest)
-            self.emit(AnsweredFromRecords(run.run_id, task.name, len(log), result.best))
-            results.append(
-                evolve(
-                    result,
-                    seconds=dict(progress.seconds),
-                    from_records=True,
-                    reason=progress.reason,
-                    confirmation=confirmation,
-                    warm_start=progress.warm_start(number),
-                )
-            )
-        return joined_results(self.plan.tasks, results, progress.contests)
-
 
 MOST_POOLS = 2
 """Measurers with processes of their own that are kept at once; the others are closed."""
 MOST_KEPT_BYTES = 1 << 30
 """Inputs and outputs of tasks whose measurers are kept."""
-
-
-class OpenTasks:
-    """The tasks whose measurers are open, the one that was used last at the end."""
-
-    def __init__(self) -> None:
-        self._tasks: list[TaskSession] = []
-
-    def use(self, task: TaskSession, needed: int = 1) -> None:
-        """Have a task's measurer at hand, and not too many others.
-
-        Args:
-            task: The task.
-            needed: How many are needed at once, this one included.
-        """
-        if task in self._tasks:
-            self._tasks.remove(task)
-        self._tasks.append(task)
-        while len(self._tasks) > needed and self._are_too_many():
-            self._tasks.pop(0).close()
-        task.start()
-
-    def clear(self) -> None:
-        """Forget all of them, after they were closed."""
-        self._tasks.clear()
-
-    def _are_too_many(self) -> bool:
-        owners = sum(not task.shares_workers for task in self._tasks)
-        kept = sum(task.run.workload.io_bytes for task in self._tasks)
-        return owners > MOST_POOLS or kept > MOST_KEPT_BYTES
 
 
 class RunSession:
@@ -267,7 +219,7 @@ class RunSession:
         self._context = RunContext(
             run_id=run.run_id,
             database=tuner.database,
-            space=plan.spec.space,
+            space=plan.space,
             # A run that began without other runs' records continues without them.
             fresh=bool(run.options.get("fresh", plan.options.fresh)),
             watch=self._watch,
@@ -293,9 +245,8 @@ class RunSession:
                 strict=True,
             )
         ]
-        self._give_up_rule = GiveUpRule(plan.options.patience)
         for task in self._tasks:
-            task.given_up = self._give_up_rule.gives_up(task.log)
+            task.given_up = gives_up(task.log, plan.options.patience)
         self._search = Search(
             [task.space for task in plan.tasks],
             plan.strategies,
@@ -310,8 +261,8 @@ class RunSession:
         self._resumed_trials = self._trials
         plan.workers.is_late = self._limit.is_late
         self._outstanding: Round | None = None
-        self._open = OpenTasks()
-        self._winners = Winners(self._tasks, self._limit, self._watch, self._open)
+        # The tasks whose measurers are open, the one that was used last at the end.
+        self._open: list[TaskSession] = []
 
     @property
     def _trials(self) -> int:
@@ -352,7 +303,7 @@ class RunSession:
         """Start workers first: they import a compiler while the search thinks."""
         tuner, plan = self._tuner, self._plan
         if not self._limit.search_is_over():
-            self._open.use(self._tasks[0])
+            self._use(self._tasks[0])
         with self._watch.timing("startup"):
             self._limit.reserve(tuner.prepared())
         if self._is_new and plan.options.warm_start is not False and not self._context.fresh:
@@ -437,7 +388,7 @@ class RunSession:
                 break
             upcoming = self._propose([current.task]) if self._looks_ahead(current) else None
             outcomes = self._collect(current)
-            if self._winners.confirm_one_early():
+            if self._confirm_one_early():
                 self._keep_time()
             # The last round of a budget is not learnt from: a larger one proposes it again from
             # the saved state, and continues as if the budget had been larger from the beginning.
@@ -455,7 +406,9 @@ class RunSession:
         logs = [task.log for task in self._tasks]
         if all(is_hopeless(log) for log in logs):
             return ALL_FAILED
-        return CONVERGED if any(map(self._give_up_rule.is_settled, logs)) else EXHAUSTED
+        patience = self._plan.options.patience
+        is_settled = any(has_settled(log, patience) for log in logs)
+        return CONVERGED if is_settled else EXHAUSTED
 
     def _streams(self, current: Round) -> bool:
         """Tell if the search goes on while others are out: one task, and several machines."""
@@ -535,7 +488,7 @@ class RunSession:
     def _submit(self, proposed: Round) -> None:
         """Begin to build as much of a round as the budget allows."""
         task = self._tasks[proposed.task]
-        self._open.use(task)
+        self._use(task)
         if not self._plan.times_candidates_first:
             task.find_baselines()
         self._time_claim(task)
@@ -543,7 +496,7 @@ class RunSession:
 
     def _time_claim(self, task: TaskSession) -> None:
         """Time the fastest imported record first: it may be the best, and only a claim says so."""
-        claim = task.find_claim()
+        claim = None if len(task.log) else task.records.find_claim()
         if claim is not None and self._spent() is None:
             task.submit([claim])
             task.collect(self._trials, self._limit.search_is_over)
@@ -551,7 +504,7 @@ class RunSession:
     def _collect(self, current: Round) -> list[Outcome]:
         """Outcomes of as much of a round as the budget allows."""
         task = self._tasks[current.task]
-        self._open.use(task)
+        self._use(task)
         tuner, before = self._tuner, len(task.log)
         size = min(len(current.asked), tuner.budget.left(self._trials))
         tuner.emit(RoundStarted(task.run.name, self._search.rounds, before, size))
@@ -597,8 +550,8 @@ class RunSession:
         with tuner.guard.shield():
             trials = [len(task.log) - not_learnt for task in self._tasks]
             self._saved = self._search.state(trials, upcoming)
-            seconds = self._save("running")
-        tuner.emit(CheckpointSaved(self._run.run_id, self._trials, seconds))
+            progress = self._save("running")
+        tuner.emit(CheckpointSaved(self._run.run_id, self._trials, dict(progress.seconds)))
 
     def _look_at_failures(self, task: TaskSession, before: int) -> None:
         """Warn of a run in which everything fails, and give up on a hopeless task.
@@ -607,14 +560,63 @@ class RunSession:
             task: The task.
             before: Trials it had before this round.
         """
-        task.given_up = self._give_up_rule.gives_up(task.log)
+        task.given_up = gives_up(task.log, self._plan.options.patience)
         message = uniform_failure(task.log, before)
         if message is not None:
             self._tuner.emit(WarningRaised(task.run.name, message))
 
+    def _use(self, task: TaskSession, needed: int = 1) -> None:
+        """Have a task's measurer at hand, and not too many others.
+
+        Args:
+            task: The task.
+            needed: How many are needed at once, this one included.
+        """
+        if task in self._open:
+            self._open.remove(task)
+        self._open.append(task)
+        while len(self._open) > needed and self._keeps_too_much():
+            self._open.pop(0).close()
+        task.start()
+
+    def _keeps_too_much(self) -> bool:
+        owners = sum(not task.shares_workers for task in self._open)
+        kept = sum(task.run.workload.io_bytes for task in self._open)
+        return owners > MOST_POOLS or kept > MOST_KEPT_BYTES
+
+    @property
+    def _unconfirmed(self) -> list[TaskSession]:
+        """Tasks whose winner is to be confirmed, those first on which most time is spent."""
+        waiting = [task for task in self._tasks if task.is_to_be_confirmed]
+        return sorted(waiting, key=lambda it: -it.run.weight * (it.log.best_latency or 0.0))
+
+    def _confirm_one_early(self) -> bool:
+        """Confirm the first one where that tells what time to keep for many; whether it did.
+
+        Nothing may be in flight. What is confirmed is confirmed again if it has further trials.
+        """
+        waiting = self._unconfirmed
+        is_unknown = self._limit.is_confirmation_unknown(len(waiting))
+        if is_unknown:
+            self._confirm(waiting[0])
+        return is_unknown
+
     def _confirm_winners(self) -> str | None:
-        """Time the winners again; why not all, if so."""
-        return self._left_undone("not confirmed", self._winners.confirm())
+        """Time the winners again, as long as there is time; why not all, if so."""
+        waiting = self._unconfirmed
+        with suppress(TimeIsOver):
+            for task in waiting:
+                if self._limit.is_over:
+                    break
+                self._confirm(task)
+        left = [task.run.name for task in waiting if task.is_to_be_confirmed]
+        return self._left_undone("not confirmed", left)
+
+    def _confirm(self, task: TaskSession) -> None:
+        self._use(task)
+        began = self._watch.session
+        task.confirm()
+        self._limit.note_confirmation(len(task.log), self._watch.session - began)
 
     def _compare_backends(self) -> str | None:
         """Time the winners of the backends that compete for a program, beside each other."""
@@ -629,7 +631,7 @@ class RunSession:
                 if self._limit.is_over:
                     break
                 for task in competing:
-                    self._open.use(task, needed=len(competing))
+                    self._use(task, needed=len(competing))
                 rng = np.random.default_rng(plan.options.seed)
                 contest = compare_backends(competing, plan.options.protocol, rng, self._watch)
                 self._contests[name] = contest
@@ -665,8 +667,8 @@ class RunSession:
         )
         return Checkpoint(self._saved, progress, this_process())
 
-    def _save(self, status: str, reason: str = "") -> dict[str, float]:
-        """Write the run's state; returns its seconds as written."""
+    def _save(self, status: str, reason: str = "") -> Progress:
+        """Write the run's state; returns its progress as written."""
         checkpoint = self._checkpoint(reason)
         self._tuner.database.update_run(
             self._run.run_id,
@@ -674,30 +676,11 @@ class RunSession:
             trials=self._tuner.budget.recorded_trials,
             checkpoint=checkpoint.to_json(),
         )
-        return dict(checkpoint.progress.seconds)
+        return checkpoint.progress
 
     def _finish(self, reason: str) -> list[Result]:
-        tuner, plan = self._tuner, self._plan
-        seconds = self._save("failed" if reason == ALL_FAILED else "finished", reason)
-        results = []
-        for number, task in enumerate(self._tasks):
-            own = self._context.own
-            fastest = find_best(tuner.database, task.log, task.run.key, own)
-            known = task.without_tuning.recorded
-            result = tuner.result(task.run, self._run, task.log, known, fastest)
-            name, trials = task.run.name, len(task.log)
-            tuner.emit(RunFinished(self._run.run_id, name, trials, reason, result.best))
-            confirmation = task.confirmation
-            results.append(
-                evolve(
-                    result,
-                    seconds=seconds,
-                    reason=reason,
-                    confirmation=confirmation,
-                    warm_start=self._warm_starts[number] if self._warm_starts else (),
-                )
-            )
-        return joined_results(plan.tasks, results, self._contests)
+        progress = self._save("failed" if reason == ALL_FAILED else "finished", reason)
+        return self._tuner.results(self._run, progress, self._context.own)
 
 
 def _records_of(database: Database, run_id: str) -> dict[tuple[MeasureKey, str], Record]:
@@ -708,23 +691,14 @@ def _records_of(database: Database, run_id: str) -> dict[tuple[MeasureKey, str],
 _WARN_AFTER = 8
 
 
-@frozen
-class GiveUpRule:
-    """When further trials of a task are not worth their time.
+def has_settled(log: TrialLog, patience: int | None) -> bool:
+    """Tell if a task has had as many trials without a gain as the user has patience for."""
+    return patience is not None and log.trials_without_gain >= patience
 
-    Attributes:
-        patience: How many trials without a gain a task may have; None for any number.
-    """
 
-    patience: int | None
-
-    def is_settled(self, log: TrialLog) -> bool:
-        """Tell if a task has had as many trials without a gain as the user has patience for."""
-        return self.patience is not None and log.trials_without_gain >= self.patience
-
-    def gives_up(self, log: TrialLog) -> bool:
-        """Tell if a task gets no more trials: all have failed, or none was a gain for long."""
-        return is_hopeless(log) or self.is_settled(log)
+def gives_up(log: TrialLog, patience: int | None) -> bool:
+    """Tell if a task gets no more trials: all have failed, or none was a gain for long."""
+    return is_hopeless(log) or has_settled(log, patience)
 
 
 def is_hopeless(log: TrialLog) -> bool:
@@ -747,50 +721,121 @@ def uniform_failure(log: TrialLog, before: int) -> str | None:
     return f"the first {_WARN_AFTER} candidates all ended in {status}: {message}"
 
 
-@frozen(eq=False)
-class Winners:
-    """The winners of a session's tasks.
+def rivals(tasks: Sequence[TaskRun]) -> dict[str, list[int]]:
+    """Positions of the tasks that compete for each program, by the program's name."""
+    found: dict[str, list[int]] = {}
+    for position, task in enumerate(tasks):
+        if task.contest:
+            found.setdefault(task.contest, []).append(position)
+    return found
 
-    Attributes:
-        tasks: The tasks.
-        limit: Time of the session.
-        watch: Tells it.
-        open: Tasks whose measurers are open.
+
+def finalists(tasks: Iterable[tuple[TaskRun, TrialLog]]) -> dict[str, str]:
+    """Digest of each backend's best candidate, by name of the backend."""
+    return {task.key.backend: log.best.digest for task, log in tasks if log.best is not None}
+
+
+def needs_comparison(tasks: Iterable[tuple[TaskRun, TrialLog]], earlier: Contest | None) -> bool:
+    """Return whether there is something to compare that has not been compared.
+
+    Args:
+        tasks: Those that compete, with their trials.
+        earlier: What is known of the contest.
     """
+    found = finalists(tasks)
+    return len(found) > 1 and (earlier is None or dict(earlier.finalists) != found)
 
-    tasks: Sequence[TaskSession]
-    limit: TimeLimit
-    watch: Stopwatch
-    open: OpenTasks
 
-    def unconfirmed(self) -> list[TaskSession]:
-        """Tasks whose winner is to be confirmed, those first on which most time is spent."""
-        waiting = [task for task in self.tasks if task.is_to_be_confirmed]
-        return sorted(waiting, key=lambda it: -it.run.weight * (it.log.best_latency or 0.0))
+def compare_backends(
+    sessions: Sequence[TaskSession],
+    protocol: MeasureProtocol,
+    rng: np.random.Generator,
+    watch: Stopwatch,
+) -> Contest:
+    """Time the best candidate of each backend in turns with those of the others.
 
-    def confirm_one_early(self) -> bool:
-        """Confirm the first one where that tells what time to keep for many; whether it did.
+    What fails now is left out; the recorded best of a backend remains.
 
-        Nothing may be in flight. What is confirmed is confirmed again if it has further trials.
-        """
-        waiting = self.unconfirmed()
-        is_unknown = self.limit.is_confirmation_unknown(len(waiting))
-        if is_unknown:
-            self._confirm(waiting[0])
-        return is_unknown
+    Args:
+        sessions: The tasks of one program, of which two at least have a valid candidate.
+        protocol: How to time.
+        rng: Shuffles the turns.
+        watch: Time of the run.
+    """
+    able = sorted(
+        (session for session in sessions if session.log.best is not None),
+        key=lambda session: session.log.best_latency or 0.0,
+    )
+    names = [session.run.key.backend for session in able]
+    found = finalists((session.run, session.log) for session in sessions)
+    held = [session.hold_winner() for session in able]
+    with watch.timing("confirm"):
+        times = _race(held, protocol, rng)
+    timed = [number for number, seconds in enumerate(times) if seconds]
+    if not timed:
+        return Contest(names[0], found, {})
+    winner = min(timed, key=lambda number: compare(times[timed[0]], times[number]).ratio)
+    over = {
+        names[number]: compare(times[winner], times[number])
+        for number in timed
+        if number != winner
+    }
+    return Contest(names[winner], found, over)
 
-    def confirm(self) -> list[str]:
-        """Confirm them as long as there is time; returns the names of tasks that are left."""
-        waiting = self.unconfirmed()
-        with suppress(TimeIsOver):
-            for task in waiting:
-                if self.limit.is_over:
-                    break
-                self._confirm(task)
-        return [task.run.name for task in waiting if task.is_to_be_confirmed]
 
-    def _confirm(self, task: TaskSession) -> None:
-        self.open.use(task)
-        began = self.watch.session
-        task.confirm()
-        self.limit.note_confirmation(len(task.log), self.watch.session - began)
+def _race(
+    held: Sequence[LoadedProgram], protocol: MeasureProtocol, rng: np.random.Generator
+) -> list[list[float]]:
+    """Seconds of each program, turn by turn; none for those that failed."""
+    race = Race.under(protocol, len(held))
+    race.run(
+        lambda number, placement: held[number].turn(placement),
+        rng,
+        is_over=_is_over,
+        drop=lambda race: None,
+        needs_first=False,
+    )
+    return [race.times[number] if number in race.running else [] for number in range(len(held))]
+
+
+def _is_over(race: Race) -> bool:
+    return not race.running or (race.rounds >= race.min_rounds and race.over)
+
+
+def joined_results(
+    tasks: Sequence[TaskRun], results: Sequence[Result], contests: Mapping[str, Contest]
+) -> list[Result]:
+    """Join results to one for each program: the winner's, with the other backends' beside it.
+
+    Without a contest the winner is the backend with the lowest latency, or the first one where
+    no candidate of any was valid.
+
+    Args:
+        tasks: The tasks of a run.
+        results: Theirs, in order.
+        contests: What is known of each contest, by name.
+    """
+    groups = rivals(tasks)
+    joined = []
+    for position, (task, result) in enumerate(zip(tasks, results, strict=True)):
+        group = groups.get(task.contest, [position])
+        if group[0] != position:
+            continue
+        if not task.contest:
+            joined.append(result)
+            continue
+        competing = [results[other] for other in group]
+        joined.append(_winner(task.contest, competing, contests.get(task.contest)))
+    return joined
+
+
+def _winner(name: str, results: Sequence[Result], contest: Contest | None) -> Result:
+    def place(result: Result) -> tuple[bool, bool, float]:
+        lost = contest is not None and result.backend != contest.winner
+        latency = None if result.best is None else result.best.latency
+        return result.best is None, lost, latency or 0.0
+
+    first, *others = sorted(results, key=place)
+    over = {} if contest is None else contest.over
+    beaten = tuple(Rival(evolve(other, task=name), over.get(other.backend)) for other in others)
+    return evolve(first, task=name, rivals=beaten)

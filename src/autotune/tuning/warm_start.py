@@ -166,19 +166,6 @@ def _source(
 
 
 @frozen(eq=False)
-class RecordedWorkload:
-    """A workload that was measured under some measure key.
-
-    Attributes:
-        best: The record of its fastest candidate.
-        form: What the workload is like.
-    """
-
-    best: Record
-    form: WorkloadForm
-
-
-@frozen(eq=False)
 class Neighbour:
     """A recorded workload that is like a task.
 
@@ -199,6 +186,10 @@ class Neighbour:
         return self.best.candidate.sketch.workload
 
 
+RecordedWorkload = tuple[Record, WorkloadForm]
+"""The fastest record of a workload, and what that workload is like."""
+
+
 def recorded_workloads(database: Database, key: MeasureKey) -> list[RecordedWorkload]:
     """Every workload, with its fastest candidate, as measured on one kind of machine.
 
@@ -208,7 +199,7 @@ def recorded_workloads(database: Database, key: MeasureKey) -> list[RecordedWork
     """
     where = RecordFilter(target=key.target, backend=key.backend, threads=key.threads)
     timed = (it for it in database.fastest_of_each(where) if not it.outcome.imported)
-    return [RecordedWorkload(it, WorkloadForm.of(it.candidate.sketch.workload)) for it in timed]
+    return [(it, WorkloadForm.of(it.candidate.sketch.workload)) for it in timed]
 
 
 def find_neighbours(
@@ -227,11 +218,11 @@ def find_neighbours(
     """
     form = WorkloadForm.of(workload)
     found = []
-    for it in recorded:
-        distance = form.distance(it.form)
+    for best, other in recorded:
+        distance = form.distance(other)
         if distance is not None:
-            is_equal = form.digest == it.form.digest and it.best.key == key
-            found.append(Neighbour(it.best, distance, is_equal))
+            is_equal = form.digest == other.digest and best.key == key
+            found.append(Neighbour(best, distance, is_equal))
     found.sort(key=lambda it: (not it.is_equal, it.distance, it.best.key != key, -it.best.created))
     return found[:most]
 

@@ -55,7 +55,7 @@ def _computing(s: StatementSymbols, machine: CpuMachine, values: Mapping[int, in
     chain = math.prod(e for i, e in enumerate(extents) if i >= depth and s.reduces[i])
     carried = depth > 0 and bool(s.reduces[depth - 1])
     counts = []
-    for buffer, meets in enumerate(s.lanes_meet):
+    for buffer, meets in enumerate(s.meets):
         region = values[int(s.regions[buffer, depth])]
         in_vectors = s.vector >= 0 and meets == Reads.CONTIGUOUS
         counts.append(region / lanes * vectors if in_vectors else float(region))

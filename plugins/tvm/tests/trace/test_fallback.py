@@ -112,7 +112,7 @@ def test_without_asking_nothing_falls_back() -> None:
 def test_it_is_searched_without_models(strategy: str, kind: type[Any]) -> None:
     options = evolve(OPTIONS, parts={"strategy": strategy})
     parts = resolve_run(GIVEN[:2], options, model_hosts(options), {}, {})
-    assert parts is not None and parts.spec.space.startswith("sketch+trace-")
+    assert parts is not None and parts.space.startswith("sketch+trace-")
     assert isinstance(parts.strategies[1], kind)
     assert isinstance(parts.cost_models[1], RandomCostModel)
     assert parts.strategies[0].name == strategy

@@ -14,7 +14,7 @@ from autotune.models.cost.cost_model import DifferentiableCostModel
 from autotune.models.cost.model_file import check_model
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch, per_sketch
-from autotune.sketches.candidates import order_of
+from autotune.sketches.candidates import in_order
 from autotune.store.records import Outcome
 
 if TYPE_CHECKING:
@@ -136,13 +136,12 @@ class AnalyticCostModel(DifferentiableCostModel):
 
     def predict(self, batch: CandidateBatch) -> Values:
         """Minus the logarithm of the estimated seconds, [n]."""
-        parts = [
-            self._estimate.joined(
-                self._estimate.seconds(sketch, matrix.astype(np.float64)), self._weights
-            )[0]
-            for sketch, matrix in batch.parts
-        ]
-        return -np.concatenate([np.zeros(0), *parts])
+        seconds = self._seconds_of(batch)
+        return -self._estimate.joined(seconds, self._weights)[0] if len(batch) else np.zeros(0)
+
+    def _seconds_of(self, batch: CandidateBatch) -> Values:
+        """Seconds of each component alone, [n, components]."""
+        return batch.each(lambda sketch, rows: self._estimate.seconds(sketch, rows.astype(float)))
 
     def feature_slopes(
         self, sketch: Sketch, rows: Values
@@ -158,12 +157,7 @@ class AnalyticCostModel(DifferentiableCostModel):
         if not valid:
             return
         candidates = [candidate for candidate, _ in valid]
-        batch = CandidateBatch.of(candidates)
-        parts = [
-            self._estimate.seconds(sketch, matrix.astype(np.float64))
-            for sketch, matrix in batch.parts
-        ]
-        self._seconds += np.concatenate(parts)[order_of(candidates)].tolist()
+        self._seconds += in_order(candidates, self._seconds_of).tolist()
         self._latencies += [float(outcome.latency) for _, outcome in valid if outcome.latency]
         self._workloads += [each.sketch.workload.digest for each in candidates]
         self._weights = self._fitted()

@@ -152,7 +152,7 @@ class _StatementModel:
         facts, machine, at = self.facts, self.machine, self.depths[place]
         carried = place > 0 and bool(facts.reduces[place - 1])
         loads, accumulators = const(0), const(1)
-        for buffer, meets in zip(buffers_of(self.statement), facts.lanes_meet, strict=True):
+        for buffer, meets in zip(buffers_of(self.statement), facts.meets, strict=True):
             count = region_elements(self.statement, buffer, at.index)
             if facts.vector >= 0 and meets == Reads.CONTIGUOUS:
                 count = count * self.vectors // self.lanes
@@ -253,8 +253,7 @@ def _contiguous(
     used: one row.
     """
     touched = region_dimensions(statement, buffer, depth)
-    held = next((known.shape for known in nest.buffers if known.name == buffer), None)
-    sizes = held or next(a.shape for a in statement.accesses if a.buffer == buffer)
+    sizes = nest.bounds(statement, buffer)
     if not touched or len(sizes) != len(touched):
         return region_elements(statement, buffer, depth), const(1)
     run, rows = const(1), const(1)

@@ -92,10 +92,7 @@ class DifferentiableCostModel(CostModel):
 
     def predict(self, batch: CandidateBatch) -> Values:
         """Minus the predicted logarithm of latency, [n]; higher is better."""
-        parts = [
-            self.relaxed(sketch, matrix.astype(np.float64))[0] for sketch, matrix in batch.parts
-        ]
-        return -np.concatenate([np.zeros(0), *parts])
+        return -batch.each(lambda sketch, rows: self.relaxed(sketch, rows.astype(np.float64))[0])
 
     def feature_slopes(
         self, sketch: Sketch, rows: Values

@@ -15,7 +15,7 @@ from autotune.models.cost.cost_model import TrainableCostModel, TrainingGroup
 from autotune.models.cost.model_file import check_model, read_model, write_model
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch
-from autotune.sketches.candidates import order_of
+from autotune.sketches.candidates import in_order
 from autotune.store.records import Outcome
 
 if TYPE_CHECKING:
@@ -207,8 +207,7 @@ class GradientBoostedTrees(TrainableCostModel):
         self, outcomes: Sequence[tuple[Candidate, Outcome]]
     ) -> NDArray[np.float64]:
         """Features of the outcomes, a row for each, in order."""
-        candidates = [candidate for candidate, _ in outcomes]
-        return self._featurised(CandidateBatch.of(candidates))[order_of(candidates)]
+        return in_order([candidate for candidate, _ in outcomes], self._featurised)
 
     def _featurised(self, batch: CandidateBatch) -> NDArray[np.float64]:
         features = np.asarray(self._features(batch, self._target), dtype=np.float64)

@@ -39,8 +39,7 @@ class RandomCostModel(CostModel):
 
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n]."""
-        parts = [self._scores(sketch, matrix) for sketch, matrix in batch.parts]
-        return np.concatenate([np.zeros(0), *parts])
+        return batch.each(self._scores)
 
     def _scores(self, sketch: Sketch, matrix: Matrix) -> NDArray[np.float64]:
         salt = (int(sketch.spelling, 16) ^ self._seed) & 0xFFFFFFFFFFFFFFFF

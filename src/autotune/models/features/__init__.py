@@ -2,40 +2,10 @@
 
 from __future__ import annotations
 
-from autotune.models.features.nest import (
-    FEATURE_NAMES,
-    FEATURE_VERSION,
-    STATEMENT_FEATURES,
-    estimated_seconds,
-    pooled_features,
-    statement_features,
-)
-from autotune.models.features.pam import PAM_VERSION, PamFeatures, pam_features
-from autotune.models.features.quantities import DATAFLOW_COLUMNS, FEATURE_COLUMNS, FIDELITIES
-from autotune.models.features.relaxed_features import (
-    RELAXED_COLUMNS,
-    RELAXED_RAW_COLUMNS,
-    RELAXED_VERSION,
-    RelaxedFeatures,
-    RelaxedPoints,
-)
+from autotune.imports import names_of_stub
 
-__all__ = [
-    "DATAFLOW_COLUMNS",
-    "FEATURE_COLUMNS",
-    "FEATURE_NAMES",
-    "FEATURE_VERSION",
-    "FIDELITIES",
-    "PAM_VERSION",
-    "RELAXED_COLUMNS",
-    "RELAXED_RAW_COLUMNS",
-    "RELAXED_VERSION",
-    "STATEMENT_FEATURES",
-    "PamFeatures",
-    "RelaxedFeatures",
-    "RelaxedPoints",
-    "estimated_seconds",
-    "pam_features",
-    "pooled_features",
-    "statement_features",
-]
+__all__, __getattr__ = names_of_stub(__name__, __file__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

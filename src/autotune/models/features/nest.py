@@ -176,17 +176,10 @@ def _statement(columns: StatementColumns, values: Values, target: Target) -> Val
 def _reduction(columns: StatementColumns, values: Values) -> Values:
     """Product of the extents of loops that do not move what is written, [n]."""
     statement = columns.statement
-    moved = {
-        axis
-        for access in statement.accesses
-        if access.write
-        for form in access.forms
-        for axis in form.coefficients
-    }
     kept = [
         index
         for index, loop in enumerate(statement.loops)
-        if all(axis not in moved for axis, _ in loop.parts)
+        if all(axis not in statement.stored.axes for axis, _ in loop.parts)
     ]
     return np.asarray(values[:, columns.extents[kept]].prod(axis=1))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from attrs import frozen
 
@@ -25,7 +25,7 @@ from autotune.ir.expressions import (
     less,
     select,
 )
-from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, children, loads, walk
+from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, loads, walk
 from autotune.nest import LoopNest, Statement
 from autotune.nest.quantities import (
     Walk,
@@ -153,7 +153,7 @@ def operation_classes(
     """
     counts: Counter[str] = Counter()
     if statement.body is not None:
-        _Visitor(nest, statement, counts, guards_as_functions).visit(statement.body)
+        counts.update(_operations(nest, statement, statement.body, guards_as_functions))
         for load in loads(statement.body):
             counts.update(_index_operations(statement, load))
     stage = nest.workload.stage(statement.stage)
@@ -162,55 +162,42 @@ def operation_classes(
     return {name: counts[name] for name in ARITHMETIC if counts[name]}
 
 
-class _Visitor:
-    def __init__(
-        self,
-        nest: LoopNest,
-        statement: Statement,
-        counts: Counter[str],
-        guards_as_functions: bool,
-    ) -> None:
-        self.nest = nest
-        self.statement = statement
-        self.counts = counts
-        self.guards_as_functions = guards_as_functions
+def _operand_type(nest: LoopNest, node: ScalarExpr) -> str:
+    """Type that an operation works on: that of its first conversion or load."""
+    constants = []
+    for inner in walk(node):
+        if isinstance(inner, Cast):
+            return inner.dtype
+        if isinstance(inner, (Load, Gather)):
+            return nest.workload.tensors[inner.tensor].dtype
+        if isinstance(inner, Constant):
+            constants.append(inner.dtype)
+    return constants[0] if constants else "int32"
 
-    def dtype(self, node: ScalarExpr) -> str:
-        """Type that an operation works on: that of its first conversion or load."""
-        constants = []
-        for inner in walk(node):
-            if isinstance(inner, Cast):
-                return inner.dtype
-            if isinstance(inner, (Load, Gather)):
-                return self.nest.workload.tensors[inner.tensor].dtype
-            if isinstance(inner, Constant):
-                constants.append(inner.dtype)
-        return constants[0] if constants else "int32"
 
-    def visit(self, node: ScalarExpr) -> None:
-        if isinstance(node, Select):
-            self._select(node)
-        elif isinstance(node, (Unary, Binary)):
-            self.counts[_classified(node.op, self.dtype(node))] += 1
-        for child in children(node):
-            self.visit(child)
+def _operations(
+    nest: LoopNest, statement: Statement, body: ScalarExpr, guards_as_functions: bool
+) -> Iterator[str]:
+    """The class of each operation of a body."""
+    for node in walk(body):
+        if isinstance(node, (Unary, Binary)):
+            yield _classified(node.op, _operand_type(nest, node))
+        elif isinstance(node, Select):
+            # A branch that must not be evaluated where it is not taken: compilers call a guard.
+            if guards_as_functions and _is_guarded(nest, statement, node):
+                yield _classified("guard", _operand_type(nest, node.on_true))
+            else:
+                yield "select"
 
-    def _select(self, node: Select) -> None:
-        # A branch that must not be evaluated where it is not taken: compilers call a guard.
-        if self.guards_as_functions and self._is_guarded(node):
-            self.counts[_classified("guard", self.dtype(node.on_true))] += 1
-        else:
-            self.counts["select"] += 1
 
-    def _is_guarded(self, node: Select) -> bool:
-        if self.statement.role != "compute":
-            # The axes of a copy are its own, and reach beyond what is copied where it is padded.
-            return any(isinstance(inner, (Load, Gather)) for inner in walk(node))
-        workload = self.nest.workload
-        extents = workload.stage(self.statement.stage).extents
-        shapes = {name: tensor.shape for name, tensor in workload.tensors.items()}
-        branches = (node.on_true, node.on_false)
-        return not all(is_speculatable(branch, extents, shapes) for branch in branches)
+def _is_guarded(nest: LoopNest, statement: Statement, node: Select) -> bool:
+    if statement.role != "compute":
+        # The axes of a copy are its own, and reach beyond what is copied where it is padded.
+        return any(isinstance(inner, (Load, Gather)) for inner in walk(node))
+    extents = nest.workload.stage(statement.stage).extents
+    shapes = {name: tensor.shape for name, tensor in nest.workload.tensors.items()}
+    branches = (node.on_true, node.on_false)
+    return not all(is_speculatable(branch, extents, shapes) for branch in branches)
 
 
 def _classified(op: str, dtype: str) -> str:
@@ -328,8 +315,8 @@ def _allocation(
     nest: LoopNest, statement: Statement, conventions: Conventions
 ) -> dict[str, IntExpr]:
     """Size of the buffer that is written, and the loops outside and inside its allocation."""
-    name = written_buffer(statement)
-    known = next((buffer for buffer in nest.buffers if buffer.name == name), None)
+    name = statement.stored.buffer
+    known = nest.buffer(name)
     if known is None:
         tensor = nest.workload.tensors[name]
         elements, depth = const(tensor.elements), 0
@@ -385,7 +372,7 @@ def _contiguous_bytes(walk: Walk, conventions: Conventions) -> IntExpr:
     width = nest.element_bytes(buffer)
     if conventions.contiguity == "run":
         return contiguous(nest, statement, buffer) * width
-    region_of = buffer if conventions.contiguity == "dimension" else written_buffer(statement)
+    region_of = buffer if conventions.contiguity == "dimension" else statement.stored.buffer
     layout = Walk(nest, statement, region_of, walk.known).layout
     extents = physical_region(nest, statement, region_of, layout)
     whole = covered(walk.layout.shape, extents)
@@ -435,20 +422,14 @@ def dataflow_accesses(
     return _generalised(nest, dominant) if generalised else (None,) * len(_PATTERN)
 
 
-def written_buffer(statement: Statement) -> str:
-    """The buffer that a statement stores to."""
-    return next(access.buffer for access in statement.accesses if access.write)
-
-
 def _published(nest: LoopNest) -> tuple[FlowAccess, ...] | None:
-    scopes = {buffer.name: buffer.scope for buffer in nest.buffers}
     accesses = []
     for index, statement in enumerate(nest.statements):
-        written = written_buffer(statement)
+        written = statement.stored.buffer
         reads = [buffer for buffer in buffers_of(statement) if buffer != written]
         # As a hash table of the published extractor yields them.
         for buffer in (*reversed(reads), written):
-            place = PLACES.index(scopes.get(buffer, "global"))
+            place = PLACES.index(nest.scope(buffer))
             accesses.append(FlowAccess(index, buffer, place))
     at = "".join(str(access.place) for access in accesses).find(_PATTERN)
     return None if at < 0 else tuple(accesses[at : at + len(_PATTERN)])
@@ -458,11 +439,11 @@ def _generalised(nest: LoopNest, dominant: int) -> tuple[FlowAccess | None, ...]
     """Result; then both operands, where they come from and where they are copied to; then what
     the main statement reads of the second and of the first, and what it accumulates."""
     main = nest.statements[dominant]
-    written = written_buffer(main)
+    written = main.stored.buffer
     operands = [buffer for buffer in buffers_of(main) if buffer != written][:2]
     stored = _store_of(nest, dominant, written)
     result: list[FlowAccess | None] = [
-        FlowAccess(stored, written_buffer(nest.statements[stored]), 0)
+        FlowAccess(stored, nest.statements[stored].stored.buffer, 0)
     ]
     reads: list[FlowAccess | None] = [None, None]
     for position in range(2):
@@ -485,8 +466,8 @@ def _copy_of(nest: LoopNest, dominant: int, operand: str) -> int | None:
     """The statement that computes an operand before the main one; None for an input."""
     for index in range(dominant - 1, -1, -1):
         statement = nest.statements[index]
-        reads = buffers_of(statement)[0] != written_buffer(statement)
-        if written_buffer(statement) == operand and statement.role != "init" and reads:
+        reads = buffers_of(statement)[0] != statement.stored.buffer
+        if statement.stored.buffer == operand and statement.role != "init" and reads:
             return index
     return None
 
@@ -495,7 +476,7 @@ def _store_of(nest: LoopNest, dominant: int, tile: str) -> int:
     """The statement that stores what the main one accumulated: a later one, or itself."""
     for index in range(dominant + 1, len(nest.statements)):
         statement = nest.statements[index]
-        if tile in buffers_of(statement) and written_buffer(statement) != tile:
+        if tile in buffers_of(statement) and statement.stored.buffer != tile:
             return index
     return dominant
 

@@ -186,7 +186,7 @@ def _columns(
     for name in ARITHMETIC:
         if name in classes:
             yield name, found["executions"] * classes[name]
-    written = next(access.buffer for access in statement.accesses if access.write)
+    written = statement.stored.buffer
     others = [buffer for buffer in buffers_of(statement) if buffer != written]
     for slot, buffer in enumerate([written, *others][:BUFFERS]):
         outputs = buffer_outputs(nest, statement, buffer, known, conventions)

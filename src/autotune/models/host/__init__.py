@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from autotune.models.host.model_host import HostLimits, ModelHost, ModelSpec
-from autotune.models.host.models import HostedCostModel, HostedPruningModel
-from autotune.models.host.transport import differentiable_names
+from autotune.imports import names_of_stub
 
-__all__ = [
-    "ModelHost",
-    "HostLimits",
-    "HostedCostModel",
-    "HostedPruningModel",
-    "ModelSpec",
-    "differentiable_names",
-]
+__all__, __getattr__ = names_of_stub(__name__, __file__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 
 from attrs import asdict, define, field, frozen
 
-from autotune.errors import AutotuneError, PluginError
+from autotune.errors import AutotuneError, InvalidValueError, PluginError
 from autotune.models.cost import ModelFile
 from autotune.models.host.transport import SketchWriter
-from autotune.plugins.manager import manager
-from autotune.plugins.parts import check_part
+from autotune.plugins.parts import check_part, import_string
 from autotune.process import (
     ATTACHMENTS,
     THREAD_VARIABLES,
@@ -89,22 +88,11 @@ class ModelSpec:
             "op": "make",
             "kind": self.kind,
             "name": self.name,
-            "factory": _factory_text(self.kind, self.name),
+            "factory": import_string(self.kind, self.name),
             "target": target.to_json(),
             "arguments": dict(self.arguments),
             "file": None if self.file is None else asdict(self.file),
         }
-
-
-def _factory_text(kind: str, name: str) -> str:
-    """Import string of a registered part, for a process that may lack the registration."""
-    if ":" in name:
-        return ""
-    factory = manager().get(kind, name).factory
-    if isinstance(factory, str):
-        return factory
-    module, path = getattr(factory, "__module__", None), getattr(factory, "__qualname__", "<")
-    return "" if module in (None, "__main__") or "<" in path else f"{module}:{path}"
 
 
 @define(eq=False)
@@ -192,6 +180,17 @@ class ModelHost:
         """
         with self._lock:
             self._bring_up()
+
+    def model(self, kind: str) -> HostedModel:
+        """The model of a kind.
+
+        Raises:
+            InvalidValueError: there is none.
+        """
+        for model in self.models:
+            if model.spec.kind == kind:
+                return model
+        raise InvalidValueError(f"the host has no {kind.replace('_', ' ')}")
 
     def close(self) -> None:
         """End the process and remove its files."""

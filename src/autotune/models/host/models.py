@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,8 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.models.cost import DifferentiableCostModel, Observation
-from autotune.models.host.model_host import HostedModel, MakeMessage, ModelFailed, ModelHost
-from autotune.models.host.transport import (
-    SketchWriter,
-    pack_state,
-    pieces,
-    unpack_state,
-)
+from autotune.models.host.model_host import MakeMessage, ModelFailed, ModelHost
+from autotune.models.host.transport import pack_state, pieces, unpack_state
 from autotune.models.pruning import PruningModel
 from autotune.process import ATTACHMENTS, Message
 from autotune.sketches import CandidateBatch, Sketch
@@ -27,7 +21,37 @@ __all__ = ["HostedCostModel", "HostedPruningModel"]
 _GIVEN_UP = "given up"
 
 
-class HostedCostModel(DifferentiableCostModel):
+class _Hosted:
+    """A model of some kind in the host's process, by its own name."""
+
+    kind: str
+
+    def __init__(self, host: ModelHost) -> None:
+        self._host = host
+        self._model = host.model(self.kind)
+
+    @property
+    def name(self) -> str:
+        """Name that the model gives itself."""
+        return self._model.own_name or self._model.spec.name
+
+    def _scores(self, what: str, batch: CandidateBatch) -> NDArray[np.float64]:
+        """The model's scores of shape [n], or zeros once it was given up."""
+        found = [self._piece_scores(what, piece) for piece in pieces(batch)]
+        scores = [each for each in found if each is not None]
+        return np.concatenate(scores) if len(scores) == len(found) else np.zeros(len(batch))
+
+    def _piece_scores(self, what: str, batch: CandidateBatch) -> NDArray[np.float64] | None:
+        return self._host.call(
+            self._model,
+            what,
+            lambda sketches: {"op": "score", "model": self.kind, **sketches.batch(batch)},
+            lambda answer: _read_scores(answer, len(batch)),
+            len(batch),
+        )
+
+
+class HostedCostModel(_Hosted, DifferentiableCostModel):  # type: ignore[override]
     """A cost model in the host's process.
 
     One that has been given up answers like a model that has learned nothing, with zeros, and
@@ -38,21 +62,17 @@ class HostedCostModel(DifferentiableCostModel):
         host: Holds a cost model.
     """
 
+    kind = "cost_model"
+
     def __init__(self, host: ModelHost) -> None:
-        self._host = host
-        self._model = _find(host, "cost_model")
+        super().__init__(host)
         self._model.history = self._history
         self._state: dict[str, Any] | None = None
         self._since: list[Sequence[Observation]] = []
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name that the model gives itself."""
-        return self._model.own_name or self._model.spec.name
-
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """The model's scores of shape [n], or zeros once it was given up."""
-        return _scores(self._host, self._model, "predict", batch)
+        return self._scores("predict", batch)
 
     def relaxed(
         self, sketch: Sketch, rows: NDArray[np.float64]
@@ -70,8 +90,8 @@ class HostedCostModel(DifferentiableCostModel):
         found = self._host.call(
             self._model,
             "relaxed",
-            partial(_relaxed, sketch, rows),
-            partial(_read_relaxed, shape=rows.shape),
+            lambda sketches: {"op": "relaxed", **sketches.points(sketch, rows)},
+            lambda answer: _read_relaxed(answer, rows.shape),
             len(rows),
         )
         return (np.zeros(len(rows)), np.zeros(rows.shape)) if found is None else found
@@ -80,7 +100,7 @@ class HostedCostModel(DifferentiableCostModel):
         """Let the model learn from outcomes."""
         told = list(outcomes)
         warnings = self._host.call(
-            self._model, "update", partial(_update, told), _read_warnings, len(told)
+            self._model, "update", _updating(told), _read_warnings, len(told)
         )
         if warnings is not None:
             self._since.append(told)
@@ -112,20 +132,18 @@ class HostedCostModel(DifferentiableCostModel):
             self._state, self._since = state["state"], []
             self._host.give_up(self._model, str(state[_GIVEN_UP]))
             return
-        done = self._host.call(self._model, "load_state", lambda _: _load(state), dict)
+        done = self._host.call(self._model, "load_state", _loading(state), dict)
         if done is not None:
             self._state, self._since = state, []
 
     def _history(self) -> Iterator[MakeMessage]:
         """The last good state, then every update since."""
-        state = self._state
-        if state is not None:
-            yield lambda _: _load(state)
-        for told in self._since:
-            yield partial(_update, told)
+        if self._state is not None:
+            yield _loading(self._state)
+        yield from map(_updating, self._since)
 
 
-class HostedPruningModel(PruningModel):
+class HostedPruningModel(_Hosted, PruningModel):  # type: ignore[override]
     """A pruning model in the host's process.
 
     One that has been given up scores everything the same.
@@ -134,44 +152,19 @@ class HostedPruningModel(PruningModel):
         host: Holds a pruning model.
     """
 
-    def __init__(self, host: ModelHost) -> None:
-        self._host = host
-        self._model = _find(host, "pruning_model")
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name that the model gives itself."""
-        return self._model.own_name or self._model.spec.name
+    kind = "pruning_model"
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """The model's scores of shape [n], or zeros once it was given up."""
-        return _scores(self._host, self._model, "score", batch)
+        return self._scores("score", batch)
 
 
-def _find(host: ModelHost, kind: str) -> HostedModel:
-    for model in host.models:
-        if model.spec.kind == kind:
-            return model
-    raise InvalidValueError(f"the host has no {kind.replace('_', ' ')}")
+def _updating(told: Sequence[Observation]) -> MakeMessage:
+    return lambda sketches: {"op": "update", **sketches.outcomes(told)}
 
 
-def _scores(
-    host: ModelHost, model: HostedModel, what: str, batch: CandidateBatch
-) -> NDArray[np.float64]:
-    found: list[NDArray[np.float64]] = []
-    for piece in pieces(batch):
-        rows = len(piece)
-        scores = host.call(
-            model,
-            what,
-            partial(_score, model.spec.kind, piece),
-            partial(_read_scores, rows=rows),
-            rows,
-        )
-        if scores is None:
-            return np.zeros(len(batch))
-        found.append(scores)
-    return found[0] if len(found) == 1 else np.concatenate(found)
+def _loading(state: dict[str, Any]) -> MakeMessage:
+    return lambda _: {"op": "load_state", **pack_state(state)}
 
 
 def _read_scores(answer: Message, rows: int) -> NDArray[np.float64]:
@@ -225,19 +218,3 @@ def _read_warnings(answer: Message) -> list[str]:
     if not isinstance(warnings, list):
         raise ModelFailed("gave no answer")
     return [str(warning) for warning in warnings]
-
-
-def _score(kind: str, batch: CandidateBatch, sketches: SketchWriter) -> Message:
-    return {"op": "score", "model": kind, **sketches.batch(batch)}
-
-
-def _relaxed(sketch: Sketch, rows: NDArray[np.float64], sketches: SketchWriter) -> Message:
-    return {"op": "relaxed", **sketches.points(sketch, rows)}
-
-
-def _update(told: Sequence[Observation], sketches: SketchWriter) -> Message:
-    return {"op": "update", **sketches.outcomes(told)}
-
-
-def _load(state: Mapping[str, Any]) -> Message:
-    return {"op": "load_state", **pack_state(state)}

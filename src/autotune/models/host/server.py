@@ -70,7 +70,7 @@ class ModelServer:
     def _make(self, message: Message) -> Message:
         """Make a model; answers with its own name."""
         kind, name, factory = message["kind"], message["name"], message["factory"]
-        if factory and ":" not in name and name not in manager().names(kind):
+        if factory != name and name not in manager().names(kind):
             _register(PluginSpec(kind, name, factory, "registered by the host"))
         target = Target.from_json(message["target"])
         arguments = dict(message["arguments"])

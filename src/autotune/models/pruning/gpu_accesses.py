@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import dropwhile
+from operator import add
 
-from attrs import evolve, frozen
+from attrs import astuple, evolve, frozen
 
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import (
@@ -38,18 +39,17 @@ __all__ = [
     "access_costs",
     "accumulators_spill",
     "barriers",
-    "dtype_of",
     "executions",
     "fragment_loads",
     "fragment_registers",
     "inside",
     "is_bulk_copy",
     "is_element",
+    "largest",
     "launches",
     "limits",
     "matrix_slots",
-    "own_vthreads",
-    "scope_of",
+    "own_loops",
     "tile_loops",
     "trip_count",
     "unrolled",
@@ -96,17 +96,12 @@ def launches(nest: LoopNest) -> tuple[Launch, ...]:
 def _launch(nest: LoopNest, statements: list[Statement]) -> Launch:
     written = {a.buffer for statement in statements for a in statement.accesses if a.write}
     buffers = tuple(b for b in nest.buffers if b.scope != "global" and b.name in written)
-    shared = const(0)
-    for buffer in buffers:
-        shared = shared + buffer.bytes if buffer.scope == "shared" else shared
-    return Launch(
-        tuple(statements),
-        buffers,
-        _largest(trip_count(_own(statement, "block")) for statement in statements),
-        _largest(trip_count(_own(statement, "thread")) for statement in statements),
-        _largest(trip_count(_own(statement, "vthread")) for statement in statements),
-        shared,
+    blocks, threads, vthreads = (
+        largest(dict.fromkeys(trip_count(own_loops(it, kind)) for it in statements), least=1)
+        for kind in ("block", "thread", "vthread")
     )
+    shared = sum((it.bytes for it in buffers if it.scope == "shared"), const(0))
+    return Launch(tuple(statements), buffers, blocks, threads, vthreads, shared)
 
 
 def limits(nest: LoopNest, target: Target) -> list[tuple[IntExpr, float]]:
@@ -125,7 +120,7 @@ def limits(nest: LoopNest, target: Target) -> list[tuple[IntExpr, float]]:
             most = most_shared_memory(target) if ahead else target.shared_memory_bytes
             found.append((launch.shared_bytes, most))
         for statement in launch.statements:
-            lanes = trip_count(_own(statement, "vectorized"))
+            lanes = trip_count(own_loops(statement, "vectorized"))
             width = max(nest.element_bytes(access.buffer) for access in statement.accesses)
             found.append((lanes * width, target.vector_bytes))
     holds = {expression: most for expression, most in found if not _always(expression, most)}
@@ -150,13 +145,11 @@ def executions(statement: Statement) -> IntExpr:
 
 def trip_count(loops: Iterable[Loop]) -> IntExpr:
     """Product of the extents of loops."""
-    result = const(1)
-    for loop in loops:
-        result = result * loop.extent
-    return result
+    return product(loop.extent for loop in loops)
 
 
-def _own(statement: Statement, kind: str) -> list[Loop]:
+def own_loops(statement: Statement, kind: str) -> list[Loop]:
+    """The loops of a kind that repeat the statement."""
     return [
         loop
         for loop in statement.loops
@@ -164,10 +157,11 @@ def _own(statement: Statement, kind: str) -> list[Loop]:
     ]
 
 
-def _largest(values: Iterable[IntExpr]) -> IntExpr:
-    result = const(1)
-    for value in dict.fromkeys(values):
-        result = value if result.value == 1 else maximum(result, value)
+def largest(values: Iterable[IntExpr], least: int = 0) -> IntExpr:
+    """The largest of some values, of which none is below ``least``."""
+    result = const(least)
+    for value in values:
+        result = value if result.value == least else maximum(result, value)
     return result
 
 
@@ -202,21 +196,14 @@ class AccessCosts:
     exposed_shared: IntExpr = _ZERO
 
     def __add__(self, other: AccessCosts) -> AccessCosts:
-        return AccessCosts(
-            self.instructions + other.instructions,
-            self.shared_wavefronts + other.shared_wavefronts,
-            self.global_wavefronts + other.global_wavefronts,
-            self.copied + other.copied,
-            self.exposed_global + other.exposed_global,
-            self.exposed_shared + other.exposed_shared,
-        )
+        return AccessCosts(*map(add, astuple(self, recurse=False), astuple(other, recurse=False)))
 
 
 def access_costs(nest: LoopNest, statement: Statement) -> AccessCosts:
     """Costs of the accesses of one statement to shared and global memory."""
     total = AccessCosts()
     for access in statement.accesses:
-        scope = scope_of(nest, access.buffer)
+        scope = nest.scope(access.buffer)
         if scope == "global":
             total = total + _global_costs(nest, statement, access)
         elif scope == "shared":
@@ -248,9 +235,10 @@ def _shared_costs(nest: LoopNest, statement: Statement, access: Access) -> Acces
     width_bytes = maximum(width * nest.element_bytes(access.buffer), _BANK_BYTES)
     wavefronts = _wavefronts(_thread_parts(nest, statement, access), width_bytes)
     instructions = count
-    if access.write and (stages := stages_of(nest, access.buffer)).value != 1:
+    held = nest.buffer(access.buffer)
+    if access.write and held is not None and held.stages.value != 1:
         # An asynchronous copy is one instruction, counted where it loads.
-        instructions = select(less(1, stages), 0, count)
+        instructions = select(less(1, held.stages), 0, count)
     if access.write and _is_rounded(nest, access.buffer):
         instructions = count + executions(statement)
     return AccessCosts(
@@ -300,7 +288,7 @@ def _has_vectors(nest: LoopNest, statement: Statement) -> bool:
 
     A loop that reads or writes these is unrolled, with all else that it reads.
     """
-    return all(dtype_of(nest, access.buffer) != "bool" for access in statement.accesses)
+    return all(nest.dtype(access.buffer) != "bool" for access in statement.accesses)
 
 
 def _lanes(statement: Statement) -> IntExpr:
@@ -333,14 +321,13 @@ def _loads_of_tile(
 
 def _shared_by_vthreads(statement: Statement, access: Access) -> IntExpr:
     """Virtual threads of a thread that read the same."""
-    moving = {axis for form in access.forms for axis in form.coefficients}
-    result = _ONE
-    for loop in statement.loops:
-        if loop.kind == "vthread" and loop.name not in statement.cooperating:
-            for axis, extent in loop.parts:
-                if axis not in moving:
-                    result = result * extent
-    return result
+    moving = access.axes
+    return product(
+        extent
+        for loop in own_loops(statement, "vthread")
+        for axis, extent in loop.parts
+        if axis not in moving
+    )
 
 
 def _thread_parts(nest: LoopNest, statement: Statement, access: Access) -> list[Part]:
@@ -493,22 +480,6 @@ to 288, mostly up to 512; beyond, loops are unrolled in part, which reuses opera
 _LARGE_TILE, _UNROLLED_BY_ITSELF, _UNROLLED_WHEN_ASKED = 64, 256, 512
 
 
-def scope_of(nest: LoopNest, buffer: str) -> str:
-    """Memory of a buffer: ``global``, ``shared`` or ``local``."""
-    return next((known.scope for known in nest.buffers if known.name == buffer), "global")
-
-
-def dtype_of(nest: LoopNest, buffer: str) -> str:
-    """Element type of a buffer or tensor."""
-    dtypes = {known.name: known.dtype for known in nest.buffers}
-    return dtypes[buffer] if buffer in dtypes else nest.workload.tensors[buffer].dtype
-
-
-def stages_of(nest: LoopNest, buffer: str) -> IntExpr:
-    """Number of iterations that have their part of a buffer in memory at once."""
-    return next((known.stages for known in nest.buffers if known.name == buffer), const(1))
-
-
 def is_bulk_copy(nest: LoopNest, statement: Statement) -> bool:
     """Return whether the device's copy engine makes a copy: threads only ask for it and wait."""
     written = {access.buffer for access in statement.accesses if access.write}
@@ -526,24 +497,9 @@ def inside(statement: Statement, loops: Iterable[Loop]) -> Statement:
     return evolve(statement, loops=tuple(loop for loop in statement.loops if loop.name in chosen))
 
 
-def own_vthreads(statement: Statement) -> list[Loop]:
-    """The loops over virtual threads that repeat the statement."""
-    return [
-        loop
-        for loop in statement.loops
-        if loop.kind == "vthread" and loop.name not in statement.cooperating
-    ]
-
-
 def tile_loops(statement: Statement) -> list[Loop]:
     """The loops of a thread's tile: from the first that moves what is stored, in registers."""
-    stored = next(access for access in statement.accesses if access.write)
-    axes = {
-        mover
-        for form in stored.forms
-        for axis in form.coefficients
-        for mover in statement.movers(axis)
-    }
+    axes = {mover for axis in statement.stored.axes for mover in statement.movers(axis)}
     threads = [index for index, loop in enumerate(statement.loops) if loop.kind == "thread"]
     inner = statement.loops[threads[-1] + 1 if threads else 0 :]
     return list(dropwhile(lambda loop: not any(a in axes for a, _ in loop.parts), inner))
@@ -685,8 +641,7 @@ def fragment_loads(nest: LoopNest, statement: Statement, access: Access) -> Frag
     """Loads of the fragments of one factor, which an access of the statement reads."""
     call = find_intrinsic(statement.intrinsic)
     down, across, *_ = statement.loops[-_TILE_LOOPS:]
-    moving = {axis for form in access.forms for axis in form.coefficients}
-    is_left = any(axis in moving for axis, _ in down.parts)
+    is_left = any(axis in access.axes for axis, _ in down.parts)
     if call.is_of_warpgroup:
         return _read_by_warpgroup(statement, call.left if is_left else call.right, is_left=is_left)
     operand, fragments = (call.left, down) if is_left else (call.right, across)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from autotune.errors import UnsupportedTarget
 from autotune.models.context import ModelContext
 from autotune.plugins.options import NoOptions, read_options
-from autotune.sketches import CandidateBatch
+from autotune.sketches import CandidateBatch, Sketch
 
 
 class PruningModel(ABC):
@@ -55,11 +55,8 @@ class Roofline(PruningModel):
         from autotune.models.features import estimated_seconds, statement_features
         from autotune.nest import nest_tape
 
-        seconds = [
-            estimated_seconds(
-                statement_features(nest_tape(sketch), matrix, self._target), self._target
-            )
-            for sketch, matrix in batch.parts
-        ]
-        scores: NDArray[np.float64] = -np.log2(np.concatenate([np.zeros(0), *seconds]))
-        return scores
+        def seconds(sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.float64]:
+            features = statement_features(nest_tape(sketch), matrix, self._target)
+            return estimated_seconds(features, self._target)
+
+        return np.asarray(-np.log2(batch.each(seconds)))

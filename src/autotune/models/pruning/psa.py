@@ -74,5 +74,4 @@ class PSA(PruningModel):
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n]; higher is better."""
-        parts = [self._scorer.score(sketch, matrix) for sketch, matrix in batch.parts]
-        return np.concatenate([np.zeros(0), *parts])
+        return batch.each(self._scorer.score)

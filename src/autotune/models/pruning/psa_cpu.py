@@ -27,7 +27,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-from attrs import frozen
+from attrs import asdict, astuple, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
@@ -46,7 +46,7 @@ from autotune.sketches import Prefetch, Sketch, per_sketch
 from autotune.targets import Target
 
 if TYPE_CHECKING:
-    from autotune._native import CpuStatement, PsaCpu
+    from autotune._native import PsaCpu
 
 __all__ = [
     "CpuMachine",
@@ -63,7 +63,7 @@ _WAYS = 16
 _USABLE = (1.0, 0.5, 0.5)
 
 
-@frozen
+@frozen(kw_only=True)
 class CpuMachine:
     """The machine parameters of the model; rates are per cycle of one core.
 
@@ -93,11 +93,11 @@ class CpuMachine:
     cores: float
     vector_registers: float
     fma_units: float
-    capacity: tuple[float, float, float]
-    way_bytes: tuple[float, float, float]
     loads_per_cycle: float = 2.0
     stores_per_cycle: float = 2.0
     latency: float = 4.0
+    capacity: tuple[float, float, float]
+    way_bytes: tuple[float, float, float]
     bandwidth: tuple[float, float, float] = (64.0, 32.0, 5.0)
     foreign: float = 5.0
     unrolled: float = 100.0
@@ -111,31 +111,8 @@ class CpuMachine:
     contention: float = 0.6
 
     def values(self) -> NDArray[np.float64]:
-        """The numbers in the order in which native code takes them."""
-        return np.array(
-            [
-                self.cores,
-                self.vector_registers,
-                self.fma_units,
-                self.loads_per_cycle,
-                self.stores_per_cycle,
-                self.latency,
-                *self.capacity,
-                *self.way_bytes,
-                *self.bandwidth,
-                self.foreign,
-                self.unrolled,
-                self.iteration,
-                self.entry,
-                self.spill,
-                self.overlap,
-                self.launch,
-                self.row,
-                self.wide_call,
-                self.contention,
-            ],
-            dtype=np.float64,
-        )
+        """The numbers in the order of the fields, as native code takes them."""
+        return np.hstack(astuple(self))
 
 
 def cpu_machine(target: Target) -> CpuMachine:
@@ -152,11 +129,11 @@ def cpu_machine(target: Target) -> CpuMachine:
             elif not cache.shared:
                 ways[cache.level - 1] = cache.size_bytes / _WAYS
     return CpuMachine(
-        float(target.cores),
-        float(target.vector_registers),
-        float(target.fma_units),
-        (capacity[0], capacity[1], capacity[2]),
-        (ways[0], ways[1], ways[2]),
+        cores=float(target.cores),
+        vector_registers=float(target.vector_registers),
+        fma_units=float(target.fma_units),
+        capacity=(capacity[0], capacity[1], capacity[2]),
+        way_bytes=(ways[0], ways[1], ways[2]),
     )
 
 
@@ -198,46 +175,16 @@ class CpuScorer:
         return np.asarray(1e6 / self.cycles(sketch, matrix))
 
     def _build(self, sketch: Sketch) -> PsaCpu:
-        from autotune._native import PsaCpu
+        from autotune._native import CpuStatement, PsaCpu
 
         symbols = sketch_symbols(sketch, self._vector_bytes)
         return PsaCpu(
             symbols.tape.program,
-            [_native(statement) for statement in symbols.statements],
+            [CpuStatement(**asdict(it, recurse=False)) for it in symbols.statements],
             float(symbols.program_bytes),
             float(symbols.nests),
             self._machine.values(),
         )
-
-
-def _native(symbols: StatementSymbols) -> CpuStatement:
-    from autotune._native import CpuStatement
-
-    return CpuStatement(
-        extents=symbols.extents,
-        parallel=symbols.parallel,
-        remains=symbols.remains,
-        reduces=symbols.reduces,
-        vector=symbols.vector,
-        declared=symbols.declared,
-        work=symbols.work,
-        calls=symbols.calls,
-        body=symbols.body,
-        lanes=float(symbols.lanes),
-        narrow=float(symbols.narrow),
-        regions=symbols.regions,
-        rows=symbols.rows,
-        lines=symbols.lines,
-        apart=symbols.apart,
-        traffic=symbols.traffic,
-        element_bytes=symbols.element_bytes,
-        meets=symbols.lanes_meet,
-        written=symbols.written,
-        aligned=symbols.aligned,
-        divided=symbols.divided,
-        early=symbols.early,
-        hides=symbols.hides,
-    )
 
 
 _LINE_BYTES = 64
@@ -268,12 +215,12 @@ class Reads:
 
 @frozen(eq=False)
 class StatementSymbols:
-    """Symbols of one statement; columns are those of :attr:`SketchSymbols.tape`.
+    """Symbols of one statement, as native code takes them.
 
-    Loops that never run more than once are left out, and so are their depths.
+    Columns are those of :attr:`SketchSymbols.tape`. Loops that never run more than once are left
+    out, and so are their depths.
 
     Attributes:
-        name: Name of the statement.
         extents: Column of how often each loop runs, [loops].
         parallel: Whether each loop runs on all cores, [loops].
         remains: Whether each loop is still a loop in the program, [loops].
@@ -292,7 +239,7 @@ class StatementSymbols:
             [buffers, loops + 1].
         traffic: Column of the elements that come in, held at each depth, [buffers, loops + 1].
         element_bytes: [buffers].
-        lanes_meet: One of :class:`Reads` for each buffer, [buffers].
+        meets: One of :class:`Reads` for each buffer, [buffers].
         written: Position of the written buffer.
         aligned: Column that is 1 where cores read what they themselves made, [buffers]; -1 where
             nothing was made elsewhere.
@@ -302,7 +249,6 @@ class StatementSymbols:
         hides: Whether it computes where the data of others moves.
     """
 
-    name: str
     extents: NDArray[np.int32]
     parallel: NDArray[np.uint8]
     remains: NDArray[np.uint8]
@@ -320,7 +266,7 @@ class StatementSymbols:
     apart: NDArray[np.int32]
     traffic: NDArray[np.int32]
     element_bytes: NDArray[np.int32]
-    lanes_meet: NDArray[np.uint8]
+    meets: NDArray[np.uint8]
     written: int
     aligned: NDArray[np.int32]
     divided: NDArray[np.int32]
@@ -431,8 +377,7 @@ def _rows(
     of a cache repeat after such distances. A buffer in blocks is laid out as it is used: one row.
     """
     run, rows, apart = region.elements, const(1), const(_LINE_BYTES)
-    held = next((known.shape for known in nest.buffers if known.name == buffer), None)
-    sizes = held or next(a.shape for a in statement.accesses if a.buffer == buffer)
+    sizes = nest.bounds(statement, buffer)
     element = nest.element_bytes(buffer)
     if region.dimensions and len(sizes) == len(region.dimensions):
         trailing: list[IntExpr] = [const(1)]
@@ -526,10 +471,9 @@ def _symbols(
 ) -> StatementSymbols:
     name, buffers, depths = statement.name, buffers_of(statement), _depths(statement)
     loops = [statement.loops[depth - 1] for depth in depths[1:]]
-    written = next(access for access in statement.accesses if access.write)
+    written = statement.stored
     column = tape.output_index
     vector, declared = _vector_loop(statement, loops)
-    outputs = {axis for form in written.forms for axis in form.coefficients}
     body = body_depth(statement)
 
     def columns(quantity: str) -> NDArray[np.int32]:
@@ -539,33 +483,35 @@ def _symbols(
         )
 
     return StatementSymbols(
-        name,
-        np.array([column[f"{name}/loop/{d}"] for d in depths[1:]], dtype=np.int32),
-        np.array([loop.kind == "parallel" for loop in loops], dtype=np.uint8),
-        np.array([loop.kind in ("serial", "parallel") for loop in loops], dtype=np.uint8),
-        np.array([all(a not in outputs for a, _ in loop.parts) for loop in loops], dtype=np.uint8),
-        vector,
-        declared,
-        _work(statement.operations),
-        sum(_CALLS.get(kind, 0.0) * n for kind, n in statement.operations.items()),
-        sum(depth <= body for depth in depths[1:]),
-        max(1, vector_bytes // nest.element_bytes(written.buffer)),
-        max(1, 32 // nest.element_bytes(written.buffer)),
-        columns("region"),
-        columns("rows"),
-        columns("lines"),
-        columns("apart"),
-        columns("traffic"),
-        np.array([nest.element_bytes(buffer) for buffer in buffers], dtype=np.int32),
-        np.array(
+        extents=np.array([column[f"{name}/loop/{d}"] for d in depths[1:]], dtype=np.int32),
+        parallel=np.array([loop.kind == "parallel" for loop in loops], dtype=np.uint8),
+        remains=np.array([it.kind in ("serial", "parallel") for it in loops], dtype=np.uint8),
+        reduces=np.array(
+            [all(axis not in written.axes for axis, _ in loop.parts) for loop in loops],
+            dtype=np.uint8,
+        ),
+        vector=vector,
+        declared=declared,
+        work=_work(statement.operations),
+        calls=sum(_CALLS.get(kind, 0.0) * n for kind, n in statement.operations.items()),
+        body=sum(depth <= body for depth in depths[1:]),
+        lanes=max(1, vector_bytes // nest.element_bytes(written.buffer)),
+        narrow=max(1, 32 // nest.element_bytes(written.buffer)),
+        regions=columns("region"),
+        rows=columns("rows"),
+        lines=columns("lines"),
+        apart=columns("apart"),
+        traffic=columns("traffic"),
+        element_bytes=np.array([nest.element_bytes(buffer) for buffer in buffers], dtype=np.int32),
+        meets=np.array(
             [_reads(statement, b, loops[vector] if vector >= 0 else None) for b in buffers],
             dtype=np.uint8,
         ),
-        buffers.index(written.buffer),
-        np.array([column.get(f"{name}/aligned/{b}", -1) for b in buffers], dtype=np.int32),
-        np.array([column[f"{name}/divided/{b}"] for b in buffers], dtype=np.int32),
-        column.get(f"{name}/early", -1),
-        _is_inside(statement, overlapping),
+        written=buffers.index(written.buffer),
+        aligned=np.array([column.get(f"{name}/aligned/{b}", -1) for b in buffers], dtype=np.int32),
+        divided=np.array([column[f"{name}/divided/{b}"] for b in buffers], dtype=np.int32),
+        early=column.get(f"{name}/early", -1),
+        hides=_is_inside(statement, overlapping),
     )
 
 
@@ -581,8 +527,7 @@ def _vector_loop(statement: Statement, loops: list[Loop]) -> tuple[int, bool]:
     if not loops or loops[-1].kind != "serial":
         return -1, False
     meets = [_reads(statement, buffer, loops[-1]) for buffer in buffers_of(statement)]
-    written = next(access.buffer for access in statement.accesses if access.write)
-    own = meets[buffers_of(statement).index(written)]
+    own = meets[buffers_of(statement).index(statement.stored.buffer)]
     works = Reads.SCATTERED not in meets and own == Reads.CONTIGUOUS
     return (len(loops) - 1, False) if works else (-1, False)
 

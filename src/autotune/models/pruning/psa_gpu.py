@@ -55,18 +55,15 @@ class PublishedGpu:
 
     peak: float
     bandwidth: float
+    active_blocks: float = field(default=1.0, kw_only=True)
     multiprocessors: float
-    active_blocks: float = 1.0
     partitions: float = 4.0
     warp: float = 32.0
     registers: float = 128.0
 
     def parameters(self) -> list[float]:
-        """The numbers in the order in which native code takes them."""
-        return [
-            *(self.peak, self.bandwidth, self.active_blocks, self.multiprocessors),
-            *(self.partitions, self.warp, self.registers),
-        ]
+        """The numbers in the order of the fields, as native code takes them."""
+        return list(astuple(self))
 
 
 PUBLISHED_GPUS: Mapping[str, PublishedGpu] = MappingProxyType(

@@ -11,24 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.ir.expressions import IntExpr, ceildiv, const, less, maximum, minimum, select
+from autotune.ir.expressions import (
+    IntExpr,
+    ceildiv,
+    const,
+    less,
+    maximum,
+    minimum,
+    product,
+    select,
+)
 from autotune.models.pruning.gpu_accesses import (
     AccessCosts,
     Launch,
     access_costs,
     accumulators_spill,
     barriers,
-    dtype_of,
     executions,
     fragment_loads,
     fragment_registers,
     inside,
     is_bulk_copy,
     is_element,
+    largest,
     launches,
     matrix_slots,
-    own_vthreads,
-    scope_of,
+    own_loops,
     tile_loops,
     trip_count,
     unrolled,
@@ -78,15 +86,11 @@ def published_symbols(nest: LoopNest) -> tuple[tuple[IntExpr, ...], ...]:
     for launch in launches(nest):
         for statement in launch.statements:
             flop, registers, touched, moved = _of_statement(nest, statement, launch)
-            stored = _stored(statement)
+            stored = statement.stored.buffer
             if stored in by_buffer:
                 touched = touched + by_buffer[stored][2]
             by_buffer[stored] = (flop, registers, touched, moved, launch.blocks, launch.threads)
     return tuple(by_buffer.values())
-
-
-def _stored(statement: Statement) -> str:
-    return next(access.buffer for access in statement.accesses if access.write)
 
 
 def _of_statement(
@@ -95,16 +99,14 @@ def _of_statement(
     """F, R, Q and D of a statement."""
     inner = [loop for loop in statement.loops if loop.kind not in _SPREAD]
     buffers = list(dict.fromkeys(access.buffer for access in statement.accesses))
-    stored = _stored(statement)
+    stored = statement.stored.buffer
     counted = _counted_operations(nest, statement)
     if counted:
-        registers, touched = const(0), const(0)
-        for buffer in buffers:
-            registers = registers + _volume(statement, inner, (stored, buffer))
-            touched = touched + _volume(statement, inner, (buffer,))
-        return trip_count(inner) * counted, registers, touched, const(0)
+        held = (_volume(statement, inner, (stored, buffer)) for buffer in buffers)
+        touched = (_volume(statement, inner, (buffer,)) for buffer in buffers)
+        return trip_count(inner) * counted, sum(held, const(0)), sum(touched, const(0)), const(0)
     everywhere = launch.threads * launch.blocks
-    if _scope(nest, stored) == "shared":
+    if nest.scope(stored) == "shared":
         read = next((buffer for buffer in reversed(buffers) if buffer != stored), stored)
         moved = _volume(statement, inner, (stored, read)) * everywhere
     else:
@@ -114,16 +116,9 @@ def _of_statement(
 
 def _counted_operations(nest: LoopNest, statement: Statement) -> int:
     """Additions, subtractions, multiplications and divisions of floating-point numbers."""
-    stored = _stored(statement)
-    dtypes = {buffer.name: buffer.dtype for buffer in nest.buffers}
-    dtype = dtypes[stored] if stored in dtypes else nest.workload.tensors[stored].dtype
-    if dtype not in _COUNTED_DTYPES:
+    if nest.dtype(statement.stored.buffer) not in _COUNTED_DTYPES:
         return 0
     return sum(statement.operations.get(kind, 0) for kind in _COUNTED)
-
-
-def _scope(nest: LoopNest, buffer: str) -> str:
-    return next((known.scope for known in nest.buffers if known.name == buffer), "global")
 
 
 def _volume(statement: Statement, loops: list[Loop], buffers: tuple[str, ...]) -> IntExpr:
@@ -132,9 +127,7 @@ def _volume(statement: Statement, loops: list[Loop], buffers: tuple[str, ...]) -
     for loop in loops:
         if loop.name in statement.cooperating:
             continue
-        counts: IntExpr = const(1)
-        for buffer in buffers:
-            counts = counts * _in_index(statement, loop, buffer)
+        counts = product(_in_index(statement, loop, buffer) for buffer in buffers)
         result = result * (loop.extent if counts.value == 1 else select(counts, loop.extent, 1))
     return result
 
@@ -156,10 +149,7 @@ def _in_index(statement: Statement, loop: Loop, buffer: str) -> IntExpr:
     moved = [extent for axis, extent in loop.parts if axis in axes]
     if len(moved) == len(loop.parts):
         return const(1)
-    extent = const(1)
-    for part in moved:
-        extent = extent * part
-    return less(1, extent)
+    return less(1, product(moved))
 
 
 CORRECTED_SYMBOLS = (
@@ -234,21 +224,16 @@ def corrected_symbols(
 
 def _residency(nest: LoopNest, launch: Launch) -> dict[str, IntExpr]:
     """Number of blocks, and what each of them holds."""
-    registers, held = const(0), const(0)
-    for statement in launch.statements:
-        registers = _larger(registers, _operand_registers(nest, statement))
-    for buffer in launch.buffers:
-        if buffer.scope == "local":
-            # A thread holds those of all its virtual threads at once.
-            held = held + ceildiv(buffer.bytes * launch.vthreads, 4)
-    stages = const(1)
-    for buffer in launch.buffers:
-        stages = buffer.stages if stages.value == 1 else maximum(stages, buffer.stages)
-    spill = const(0)
-    for statement in launch.statements:
+    registers = largest(_operand_registers(nest, it) for it in launch.statements)
+    local = (it.bytes for it in launch.buffers if it.scope == "local")
+    # A thread holds those of all its virtual threads at once.
+    held = sum((ceildiv(size * launch.vthreads, 4) for size in local), const(0))
+    spill = largest(
+        accumulators_spill(it, held, launch.vthreads)
+        for it in launch.statements
         # The loops around a warp's instructions are always unrolled.
-        if statement.role == "compute" and not statement.intrinsic:
-            spill = _larger(spill, accumulators_spill(statement, held, launch.vthreads))
+        if it.role == "compute" and not it.intrinsic
+    )
     return {
         "blocks": launch.blocks,
         "threads of a block": launch.threads,
@@ -256,39 +241,33 @@ def _residency(nest: LoopNest, launch: Launch) -> dict[str, IntExpr]:
         "shared bytes of a block": launch.shared_bytes,
         "accumulators of a thread": held,
         "whether accumulators are expected in local memory": spill,
-        "stages of copies": stages,
+        "stages of copies": largest((it.stages for it in launch.buffers), least=1),
     }
 
 
 def _traffic(nest: LoopNest, launch: Launch, target: Target) -> dict[str, IntExpr]:
     """Bytes that pass between memories."""
-    slots, loads, moved = const(0), const(0), const(0)
-    distinct: dict[str, IntExpr] = {}
+    moved, touched = const(0), dict[str, list[IntExpr]]()
     for statement in launch.statements:
-        slots = slots + _slots(nest, statement, target)
-        loads = loads + _shared_traffic(nest, statement)
         for buffer in buffers_of(statement):
-            if scope_of(nest, buffer) == "global":
+            if nest.scope(buffer) == "global":
                 moved = moved + launch.blocks * _sectors(nest, statement, buffer)
-                touched = _held_bytes(nest, statement, buffer)
-                distinct[buffer] = _larger(distinct.get(buffer, const(0)), touched)
-    total = const(0)
-    for touched in distinct.values():
-        total = total + touched
+                touched.setdefault(buffer, []).append(_held_bytes(nest, statement, buffer))
     return {
-        "slots of a thread": slots,
-        "shared bytes that a thread reads and writes": loads,
+        "slots of a thread": sum((_slots(nest, it, target) for it in launch.statements), const(0)),
+        "shared bytes that a thread reads and writes": sum(
+            (_shared_traffic(nest, it) for it in launch.statements), const(0)
+        ),
         "bytes moved between the last cache and all multiprocessors": moved,
-        "bytes of device memory touched": total,
+        "bytes of device memory touched": sum(map(largest, touched.values()), const(0)),
     }
 
 
 def _instructions(nest: LoopNest, launch: Launch, target: Target) -> dict[str, IntExpr]:
     """Instructions that threads and warps start, and their waits."""
-    arithmetic, others, waits, crossed = const(0), const(0), const(0), const(0)
-    costs = AccessCosts()
+    arithmetic, others, crossed = const(0), const(0), const(0)
+    costs = sum((access_costs(nest, it) for it in launch.statements), AccessCosts())
     for statement in launch.statements:
-        costs = costs + access_costs(nest, statement)
         if statement.intrinsic:
             # What keeps the tensor core busy beyond what its results are waited for.
             waiting = waiting_slots(statement)
@@ -306,14 +285,14 @@ def _instructions(nest: LoopNest, launch: Launch, target: Target) -> dict[str, I
                 others = others + barriers(statement)
             elif statement.role in ("pack", "write"):
                 others = others + executions(inside(statement, whole))
-        if statement.role == "pack":
-            waits = _larger(waits, barriers(statement))
     return {
         "arithmetic slots of a thread": arithmetic,
         "other instructions of a thread": others + costs.instructions,
         "wavefronts of shared memory of a warp": costs.shared_wavefronts,
         "wavefronts of global memory of a warp": costs.global_wavefronts,
-        "barriers around copies": waits,
+        "barriers around copies": largest(
+            barriers(it) for it in launch.statements if it.role == "pack"
+        ),
         "vectors that a thread copies": costs.copied,
         "global loads that a thread waits for": costs.exposed_global,
         "shared loads that a thread waits for": costs.exposed_shared,
@@ -323,8 +302,7 @@ def _instructions(nest: LoopNest, launch: Launch, target: Target) -> dict[str, I
 
 def _crosses_threads(statement: Statement) -> bool:
     """Return whether several threads reduce into one element."""
-    stored = next(access for access in statement.accesses if access.write)
-    axes = {axis for form in stored.forms for axis in form.coefficients}
+    axes = statement.stored.axes
     return any(
         loop.kind == "thread" and not any(axis in axes for axis, _ in loop.parts)
         for loop in statement.loops
@@ -335,20 +313,18 @@ def _operand_registers(nest: LoopNest, statement: Statement) -> IntExpr:
     """Registers for the operands of one step of a reduction, over the tile of a thread."""
     if statement.intrinsic:
         return fragment_registers(statement)
-    stored = next(access for access in statement.accesses if access.write)
-    axes = {axis for form in stored.forms for axis in form.coefficients}
+    if statement.role != "compute":
+        return const(0)
+    axes = statement.stored.axes
     loops = [
         loop
-        for loop in (*own_vthreads(statement), *tile_loops(statement))
+        for loop in (*own_loops(statement, "vthread"), *tile_loops(statement))
         if any(axis in axes for axis, _ in loop.parts)
     ]
     held = inside(statement, loops)
-    count = const(0)
-    for buffer in buffers_of(statement):
-        if statement.role == "compute" and scope_of(nest, buffer) != "local":
-            elements = unique_elements(held, buffer, 0)
-            count = count + ceildiv(elements * nest.element_bytes(buffer), 4)
-    return count
+    operands = (buffer for buffer in buffers_of(statement) if nest.scope(buffer) != "local")
+    sizes = (unique_elements(held, it, 0) * nest.element_bytes(it) for it in operands)
+    return sum((ceildiv(size, 4) for size in sizes), const(0))
 
 
 def _slots(nest: LoopNest, statement: Statement, target: Target) -> IntExpr:
@@ -358,7 +334,7 @@ def _slots(nest: LoopNest, statement: Statement, target: Target) -> IntExpr:
     if is_bulk_copy(nest, statement):
         return barriers(statement) * _SLOTS_PER_MULTIPLY_ADD
     runs = executions(statement)
-    dtype = dtype_of(nest, next(a.buffer for a in statement.accesses if a.write))
+    dtype = nest.dtype(statement.stored.buffer)
     slots = runs * slot_cost(statement.operations, dtype, target)
     if statement.role in ("pack", "write"):
         vectors = [loop for loop in statement.loops if loop.kind != "vectorized"]
@@ -387,7 +363,10 @@ def _shared_traffic(nest: LoopNest, statement: Statement) -> IntExpr:
 
     What the tile of a thread reads again is in registers; around the tile it is read again.
     """
-    tile = [*own_vthreads(statement), *tile_loops(statement)]
+    if statement.intrinsic:
+        shared = (it for it in statement.accesses if nest.scope(it.buffer) == "shared")
+        return sum((fragment_loads(nest, statement, it).bytes for it in shared), const(0))
+    tile = [*own_loops(statement, "vthread"), *tile_loops(statement)]
     names = {loop.name for loop in tile}
     around = trip_count(
         loop
@@ -395,13 +374,8 @@ def _shared_traffic(nest: LoopNest, statement: Statement) -> IntExpr:
         if loop.kind not in ("block", "thread", "vthread") and loop.name not in names
     )
     total = const(0)
-    if statement.intrinsic:
-        for access in statement.accesses:
-            if scope_of(nest, access.buffer) == "shared":
-                total = total + fragment_loads(nest, statement, access).bytes
-        return total
     for buffer in buffers_of(statement):
-        if scope_of(nest, buffer) == "shared":
+        if nest.scope(buffer) == "shared":
             count = executions(statement)
             if not statement.flattened:
                 count = unique_elements(inside(statement, tile), buffer, 0) * around
@@ -438,15 +412,8 @@ def _sectors(nest: LoopNest, statement: Statement, buffer: str) -> IntExpr:
 
 def _held_bytes(nest: LoopNest, statement: Statement, buffer: str) -> IntExpr:
     """Bytes of a global buffer that a statement touches in all."""
-    shape = nest.workload.tensors[buffer].shape if buffer in nest.workload.tensors else None
+    tensor = nest.workload.tensors.get(buffer)
     elements = region_elements(statement, buffer, 0)
-    if shape is not None:
-        whole = 1
-        for extent in shape:
-            whole *= extent
-        elements = minimum(elements, whole)
+    if tensor is not None:
+        elements = minimum(elements, tensor.elements)
     return elements * nest.element_bytes(buffer)
-
-
-def _larger(left: IntExpr, right: IntExpr) -> IntExpr:
-    return right if left.value == 0 else maximum(left, right)

@@ -22,7 +22,7 @@ from autotune.models.cost import TrainableCostModel, TrainingGroup
 from autotune.plugins.parts import create_part
 from autotune.plugins.workload_names import task_name
 from autotune.sketches import Candidate, CandidateBatch
-from autotune.sketches.candidates import order_of
+from autotune.sketches.candidates import in_order
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target
 
@@ -178,8 +178,7 @@ def score_groups(score: Scorer, groups: Sequence[TrainingGroup]) -> list[ScoredT
     tasks = []
     for group in groups:
         if group.is_informative:
-            candidates = [candidate for candidate, _ in group.outcomes]
-            scores = score(CandidateBatch.of(candidates))[order_of(candidates)]
+            scores = in_order([candidate for candidate, _ in group.outcomes], score)
             latencies = [outcome.latency for _, outcome in group.outcomes]
             known = [math.inf if latency is None else latency for latency in latencies]
             tasks.append(ScoredTask(scores, known))

@@ -37,7 +37,8 @@ def held_depth(nest: LoopNest, buffer: str) -> int:
 
     A buffer of the schedule is the same memory in every iteration of those loops.
     """
-    return next((known.depth for known in nest.buffers if known.name == buffer), 0)
+    known = nest.buffer(buffer)
+    return 0 if known is None else known.depth
 
 
 @frozen(eq=False)

@@ -26,7 +26,7 @@ from autotune.ir.expressions import (
     product,
     select,
 )
-from autotune.nest.loop_nest import ELEMENT, Access, Buffer, LoopNest, Statement
+from autotune.nest.loop_nest import ELEMENT, Access, LoopNest, Statement
 from autotune.nest.quantities.regions import buffers_of, held_depth, region_dimensions
 
 __all__ = [
@@ -95,7 +95,7 @@ class Layout:
 
 def layout_of(nest: LoopNest, buffer: str) -> Layout:
     """The layout of a buffer of the schedule, or of a tensor of the workload."""
-    known: Buffer | None = next((b for b in nest.buffers if b.name == buffer), None)
+    known = nest.buffer(buffer)
     if known is not None:
         return Layout(known.shape, known.block_dim, known.group_dim, known.dims)
     return Layout(tuple(map(const, nest.workload.tensors[buffer].shape)), None)

@@ -6,9 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attrs import frozen
-
-from autotune.plugins.options import read_options
+from autotune.plugins.options import NoOptions, read_options
 from autotune.search.strategies.history import check_sketches
 from autotune.search.strategies.strategy import (
     Strategy,
@@ -21,11 +19,6 @@ from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome
 
 
-@frozen
-class GridOptions:
-    """Grid search has no options."""
-
-
 class GridStrategy(Strategy):
     """Proposes what :meth:`~autotune.spaces.SearchSpace.enumerate` yields, in that order.
 
@@ -36,7 +29,7 @@ class GridStrategy(Strategy):
 
     def __init__(self, context: StrategyContext) -> None:
         """Raises InvalidValueError for any option: there are none."""
-        read_options(f"strategy {self.name!r}", GridOptions, context.options)
+        read_options(f"strategy {self.name!r}", NoOptions, context.options)
         self._space: SearchSpace = context.space
         self._restart(0)
 

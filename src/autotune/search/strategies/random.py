@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
-from autotune.plugins.options import read_options
+from autotune.plugins.options import NoOptions, read_options
 from autotune.search.strategies.strategy import RecordedStrategy, StrategyContext, check_count
 from autotune.sketches import Candidate
-
-
-@frozen
-class RandomOptions:
-    """Random search has no options."""
 
 
 class RandomStrategy(RecordedStrategy):
@@ -30,7 +23,7 @@ class RandomStrategy(RecordedStrategy):
 
     def __init__(self, context: StrategyContext) -> None:
         """Raises InvalidValueError for any option: there are none."""
-        read_options(f"strategy {self.name!r}", RandomOptions, context.options)
+        read_options(f"strategy {self.name!r}", NoOptions, context.options)
         super().__init__(context)
 
     def ask(self, n: int) -> list[Candidate]:

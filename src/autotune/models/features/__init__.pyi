@@ -1,0 +1,17 @@
+from autotune.models.features.nest import FEATURE_NAMES as FEATURE_NAMES
+from autotune.models.features.nest import FEATURE_VERSION as FEATURE_VERSION
+from autotune.models.features.nest import STATEMENT_FEATURES as STATEMENT_FEATURES
+from autotune.models.features.nest import estimated_seconds as estimated_seconds
+from autotune.models.features.nest import pooled_features as pooled_features
+from autotune.models.features.nest import statement_features as statement_features
+from autotune.models.features.pam import PAM_VERSION as PAM_VERSION
+from autotune.models.features.pam import PamFeatures as PamFeatures
+from autotune.models.features.pam import pam_features as pam_features
+from autotune.models.features.quantities import DATAFLOW_COLUMNS as DATAFLOW_COLUMNS
+from autotune.models.features.quantities import FEATURE_COLUMNS as FEATURE_COLUMNS
+from autotune.models.features.quantities import FIDELITIES as FIDELITIES
+from autotune.models.features.relaxed_features import RELAXED_COLUMNS as RELAXED_COLUMNS
+from autotune.models.features.relaxed_features import RELAXED_RAW_COLUMNS as RELAXED_RAW_COLUMNS
+from autotune.models.features.relaxed_features import RELAXED_VERSION as RELAXED_VERSION
+from autotune.models.features.relaxed_features import RelaxedFeatures as RelaxedFeatures
+from autotune.models.features.relaxed_features import RelaxedPoints as RelaxedPoints

@@ -1,0 +1,13 @@
+from autotune.search.schedulers.diffusion import DiffusionOptions as DiffusionOptions
+from autotune.search.schedulers.diffusion import DiffusionScheduler as DiffusionScheduler
+from autotune.search.schedulers.gradient import GradientOptions as GradientOptions
+from autotune.search.schedulers.gradient import GradientTaskScheduler as GradientTaskScheduler
+from autotune.search.schedulers.gradients import task_gradients as task_gradients
+from autotune.search.schedulers.round_robin import RoundRobin as RoundRobin
+from autotune.search.schedulers.task_scheduler import SchedulerContext as SchedulerContext
+from autotune.search.schedulers.task_scheduler import TaskInfo as TaskInfo
+from autotune.search.schedulers.task_scheduler import TaskScheduler as TaskScheduler
+from autotune.search.schedulers.task_scheduler import check_round as check_round
+from autotune.search.schedulers.task_scheduler import check_scheduler as check_scheduler
+from autotune.search.schedulers.task_scheduler import check_tasks as check_tasks
+from autotune.search.schedulers.task_scheduler import similarity_group as similarity_group
