@@ -36,18 +36,12 @@ from autotune.networks.graph import Graph, Loop, Node, Requirement, Value, evalu
 from autotune.networks.library.saving import Held, MadeFor, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.passes.workload_forms import is_elementwise, is_reshape
-from autotune.networks.plan.cpu_network import (
-    compile_elsewhere,
-    compile_network,
-    lacks_here,
-    printed_for,
-)
+from autotune.networks.plan.cpu_network import BuiltPlan, compile_network, printed_for
 from autotune.networks.plan.cuda_network import (
     checked_on_device,
     compile_device_network,
     device_backend,
 )
-from autotune.networks.plan.loading import BuiltPlan
 from autotune.networks.running import compare_outputs
 from autotune.runtime.arrays import NetworkTensor, as_numpy, numpy_type, stored_array
 from autotune.runtime.calling import DeviceCheck
@@ -283,8 +277,6 @@ class GraphProgram(NetworkProgram):
             if isinstance(it.program, Workload)
         }
         save = partial(self._save, MadeFor(self.name, target, threads), chosen)
-        if lacks_here(target):
-            return compile_elsewhere(self.graph, schedules, target, threads, save, names)
         return compile_network(self.graph, schedules, target, threads, names, save)
 
     def _held(self) -> tuple[Held, ...]:

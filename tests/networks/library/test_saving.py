@@ -41,10 +41,13 @@ from autotune.networks.graph import (
 )
 from autotune.networks.library.loaded import load_network
 from autotune.networks.library.saving import MadeFor, save_library
-from autotune.networks.plan.cpu_network import ElsewhereNetwork, compile_elsewhere, printed_for
-from autotune.networks.plan.loading import BuiltPlan, load_plan
+from autotune.networks.plan.cpu_network import (
+    BuiltPlan,
+    CpuNetwork,
+    compile_network,
+    printed_for,
+)
 from autotune.networks.plan.native_program import native_program
-from autotune.networks.plan.planning import plan_of
 from autotune.targets import Target, detect_cpu
 from autotune.testing.programs import sample_candidates
 
@@ -111,7 +114,7 @@ def planned(whole: Graph) -> BuiltPlan:
         programs = [native_program(it, each, machine(), THREADS) for each in drawn]
         most = max(range(len(drawn)), key=lambda at: programs[at].thread_scratch)
         candidates[it.digest] = drawn[most]
-    found = load_plan(plan_of(whole, candidates, machine(), THREADS), machine())
+    found = compile_network(whole, candidates, machine(), THREADS)
     made = found.plan.programs.values()
     assert any(it.packed for it in made) and any(it.thread_scratch for it in made)
     return found.built
@@ -260,14 +263,14 @@ def test_a_program_of_c_calls_it(library: Path, tmp_path: Path) -> None:
 ARM = machine_of_triple("aarch64-linux-gnu:cortex-a72").target
 
 
-def elsewhere(target: Target) -> ElsewhereNetwork:
+def elsewhere(target: Target) -> CpuNetwork:
     """The network for another processor, with a schedule for each of its workloads."""
     whole, printed = graph(), printed_for(target)
     candidates = {
         it.digest: sample_candidates(NativeBackend(), it, printed)[-1] for it in whole.workloads
     }
     save = partial(save_library, MADE_FOR(target=target))
-    return compile_elsewhere(whole, candidates, target, THREADS, save)
+    return compile_network(whole, candidates, target, THREADS, save=save)
 
 
 @pytest.mark.needs("aarch64-linux-gnu-gcc", "qemu-aarch64")

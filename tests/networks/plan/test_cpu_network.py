@@ -287,7 +287,7 @@ def test_constants_are_packed_once() -> None:
         candidate.sketch.workload.spelling, plan.packings[0].entry, 0, (1,)
     )
     found = compile_network(graph, chosen, machine(), 2)
-    assert found.loaded.constants[0] is None
+    assert found.built.constants[0] is None
     gc.collect()
     for seed in range(2):
         given = {"x": drawn((20, 24), "float32", seed)}

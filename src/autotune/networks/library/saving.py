@@ -1,6 +1,6 @@
 """Writing a network as a shared library: kernels, weights, plan, host operators, threads.
 
-What is compiled here is the driver and some C; kernels are the machine code that was measured.
+What is compiled here is some C; kernels are the machine code that was measured.
 
 In the process that builds a network its operators of the host stay those of numpy, which are the
 reference: C needs a compiler there, and they are a small part of any network.
@@ -39,9 +39,9 @@ from autotune.backends.native.machine_code import compile_library
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
 from autotune.networks.graph.host import BITWISE, FUNCTIONS
-from autotune.networks.plan.driver import print_driver
-from autotune.networks.plan.loading import BuiltPlan
+from autotune.networks.plan.cpu_network import BuiltPlan
 from autotune.networks.plan.native_program import NativeProgram
+from autotune.networks.plan.steps import written_steps
 from autotune.runtime.arrays import NetworkTensor
 from autotune.runtime.plan import Check, HostCall, Operand, Plan, leaves
 from autotune.store.jsonl import replacing
@@ -176,8 +176,8 @@ def save_library(
         source = ["#define _GNU_SOURCE", header, operators_text(), tables, _packaged("runtime.c")]
         files = {
             "network.c": "\n".join([*source, _ffi(seen)]).encode(),
-            "driver.o": _driver(plan, features, machine),
-            **_thread_pool(),
+            "lacks.o": _lacks(features, machine),
+            **_shared_sources(),
             **_programs(built),
         }
         for name, data in files.items():
@@ -237,29 +237,24 @@ def _features(plan: Plan[NativeProgram], machine: Machine) -> tuple[str, ...]:
     return tuple(it for it in machine.features if uses_tiles or it not in TILES)
 
 
-def _driver(plan: Plan[NativeProgram], features: Sequence[str], machine: Machine) -> bytes:
-    """The object file of the driver, and of what says which extension the processor lacks."""
-    names = {"autotune_network_steps", "autotune_network_lacks"}
-    texts = [print_driver(plan, "autotune_network_steps"), _lacks(features, machine)]
-    processor = "x86-64" if machine.is_x86 else machine.tuned_for
-    return compile_library(texts, machine.triple, processor, names)
-
-
-def _lacks(features: Sequence[str], machine: Machine) -> str:
-    """LLVM IR of the number of the first extension that the processor lacks; -1 for none."""
+def _lacks(features: Sequence[str], machine: Machine) -> bytes:
+    """The object file that tells the first extension that the processor lacks; -1 for none."""
+    name = "autotune_network_lacks"
     if not machine.is_x86:
-        return "define i32 @autotune_network_lacks() {\n  ret i32 -1\n}\n"
+        text = f"define i32 @{name}() {{\n  ret i32 -1\n}}\n"
+        return compile_library([text], machine.triple, machine.tuned_for, {name})
     # All of them, or all but the last, and so on: what is missing first says which lists fit.
     lists = [features[:count] for count in range(len(features), -1, -1)]
     lacks = (
-        "define i32 @autotune_network_lacks() {\n"
+        f"define i32 @{name}() {{\n"
         "  %chosen = call i32 @processor()\n"
         "  %whole = icmp eq i32 %chosen, 0\n"
         f"  %first = sub i32 {len(features)}, %chosen\n"
         "  %found = select i1 %whole, i32 -1, i32 %first\n"
         "  ret i32 %found\n}\n"
     )
-    return f"{detector('processor', lists)}\n\n{lacks}"
+    text = f"{detector('processor', lists)}\n\n{lacks}"
+    return compile_library([text], machine.triple, "x86-64", {name})
 
 
 def _offsets(constants: Sequence[Array | None]) -> tuple[list[int], int]:
@@ -326,14 +321,19 @@ def _packaged(name: str, package: str = __package__) -> str:
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
-def _thread_pool() -> dict[str, bytes]:
-    """The pool that the core's native module has, too."""
-    names = ("thread_pool.c", "thread_pool.h")
-    return {name: _packaged(name, "autotune.backends.native").encode() for name in names}
+def _shared_sources() -> dict[str, bytes]:
+    """Sources that the core's native module is made of, too."""
+    packages = {"thread_pool": "autotune.backends.native", "steps": "autotune.networks.plan"}
+    return {
+        f"{name}.{ending}": _packaged(f"{name}.{ending}", package).encode()
+        for name, package in packages.items()
+        for ending in ("c", "h")
+    }
 
 
 _TYPES = """\
-typedef int32_t (*program)(void *, void *, void *);
+#include "steps.h"
+typedef int32_t (*program)(void **, autotune_step_launch *, void *);
 typedef int (*host_address)(void *const *, int64_t);
 typedef struct { const char *label, *allowed; int divides, is_unsigned; } check;
 static int host_step(void *const *arrays, int64_t number);"""
@@ -377,9 +377,10 @@ def _tables(
             host_tables(host),
             _TYPES,
             c_array("host_address", "host_functions", ["host_step"] * len(host)),
-            *(f"extern int32_t {it}(void *, void *, void *);" for it in entries),
+            *(f"extern int32_t {it}(void **, autotune_step_launch *, void *);" for it in entries),
             c_array("program", "programs", entries),
             c_array("check", "checks", checks),
+            c_array("int64_t", "network_steps", map(_integer, written_steps(plan).tolist())),
         ]
     )
 
