@@ -47,7 +47,7 @@ from autotune.networks.plan.cpu_network import (
     compile_network,
     printed_for,
 )
-from autotune.networks.plan.native_program import native_program
+from autotune.networks.plan.planning import native_program
 from autotune.targets import Target, detect_cpu
 from autotune.testing.programs import sample_candidates
 
@@ -112,11 +112,11 @@ def planned(whole: Graph) -> BuiltPlan:
     for it in whole.workloads:
         drawn = sample_candidates(NativeBackend(), it, machine())[::-1]
         programs = [native_program(it, each, machine(), THREADS) for each in drawn]
-        most = max(range(len(drawn)), key=lambda at: programs[at].thread_scratch)
+        most = max(range(len(drawn)), key=lambda at: programs[at].memory.each)
         candidates[it.digest] = drawn[most]
     found = compile_network(whole, candidates, machine(), THREADS)
     made = found.plan.programs.values()
-    assert any(it.packed for it in made) and any(it.thread_scratch for it in made)
+    assert any(it.layout.packed for it in made) and any(it.memory.each for it in made)
     return found.built
 
 

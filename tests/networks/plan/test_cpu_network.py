@@ -38,8 +38,7 @@ from autotune.networks.graph import (
 from autotune.networks.graph.making import compute
 from autotune.networks.plan import cpu_network
 from autotune.networks.plan.cpu_network import CpuNetwork, compile_network
-from autotune.networks.plan.native_program import native_program
-from autotune.networks.plan.planning import plan_of
+from autotune.networks.plan.planning import native_program, plan_of
 from autotune.runtime.plan import Packing
 from autotune.sketches import Candidate, prepacked_operands
 from autotune.targets import Target, detect_cpu, preset
@@ -305,7 +304,7 @@ def test_schedules_are_of_equal_workloads() -> None:
         native_program(gemm(m=20, n=96, k=25), candidate, machine(), 1)
     equal = gemm(m=20, n=96, k=24).with_constants("B")
     assert equal.digest == candidate.sketch.workload.digest
-    assert native_program(equal, candidate, machine(), 1).packed
+    assert native_program(equal, candidate, machine(), 1).layout.packed
 
 
 def test_what_cannot_be_done_is_said() -> None:

@@ -34,10 +34,14 @@ __all__ = [
     "NativeExecutable",
     "NestExecutable",
     "Packed",
+    "Part",
     "Scratch",
+    "ScratchMemory",
     "ask_for_tiles",
     "launch_on",
+    "pack_constant",
     "read_program",
+    "table_of",
 ]
 
 
@@ -108,6 +112,40 @@ class Packed:
 
 
 @frozen
+class Part:
+    """The place of a buffer in scratch memory: at ``fixed + each * threads`` bytes.
+
+    Attributes:
+        position: Of the buffer among the arrays of the program.
+        fixed: Bytes.
+        each: Bytes.
+    """
+
+    position: int
+    fixed: int
+    each: int
+
+
+@frozen
+class ScratchMemory:
+    """Scratch memory of a program, of ``fixed + each * threads`` bytes.
+
+    Attributes:
+        parts: Where buffers lie in it.
+        fixed: Bytes.
+        each: Bytes for each thread.
+    """
+
+    parts: tuple[Part, ...]
+    fixed: int
+    each: int
+
+    def bytes(self, threads: int) -> int:
+        """Its size."""
+        return self.fixed + self.each * threads
+
+
+@frozen
 class Layout:
     """Memory that a program needs beside its inputs and outputs.
 
@@ -152,6 +190,24 @@ class Layout:
     def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
+
+    def memory(self, first: int) -> ScratchMemory:
+        """Places of the buffers that hold no packed constants.
+
+        There is a line between two: of equal sizes, they would share cache sets.
+
+        Args:
+            first: Position of the first scratch buffer among the arrays of the program.
+        """
+        packed = {it.scratch for it in self.packed}
+        parts, fixed, each = [], 0, 0
+        for number, scratch in enumerate(self.scratch):
+            if number in packed:
+                continue
+            parts.append(Part(first + number, fixed, each))
+            fixed += ALIGNMENT + (0 if scratch.private else scratch.bytes(1))
+            each += scratch.bytes(1) if scratch.private else 0
+        return ScratchMemory(tuple(parts), fixed, each)
 
     @property
     def entries(self) -> list[str]:
@@ -198,63 +254,79 @@ class NestExecutable(Executable):
         check_arguments(self._workload, inputs, outputs)
         if self._layout.uses_tiles:
             ask_for_tiles()
-        scratch, memory = self._memory()
-        given, copies = [*inputs, *outputs], []
+        arrays = [*inputs, *outputs]
+        first = len(arrays)
+        needed = self._layout.memory(first)
+        memory = aligned_empty((needed.bytes(self._threads),), "uint8")
+        memory.fill(0)
+        addresses = [array.ctypes.data for array in arrays] + [0] * len(self._layout.scratch)
+        for part in needed.parts:
+            offset = part.fixed + part.each * self._threads
+            addresses[part.position] = memory.ctypes.data + offset
+        copies: list[Array] = []
         for entry, group in groupby(self._layout.packed, lambda it: it.entry):
             packed = [*group]
-            made = self._pack(entry, packed, given, scratch)
+            made = self._packed(entry, packed, inputs[packed[0].position], first)
             for item, array in zip(packed, made, strict=True):
-                scratch[item.scratch] = array.ctypes.data
+                addresses[first + item.scratch] = array.ctypes.data
             copies += made
-        call = self._call("run", given, scratch, (memory, copies))
+        table = table_of(addresses)
+        call = NativeCall(
+            address=self._code.address("run"),
+            arguments=(ctypes.addressof(table), *self._starts_tasks()),
+            keeps=(self._code, arrays, table, memory, copies),
+        )
         return NativeBoundCall(call, outputs, copies)
 
-    def _memory(self) -> tuple[list[int], Array]:
-        """Addresses of all scratch memory, and what holds it; packed constants have their own."""
-        own = {packed.scratch for packed in self._layout.packed}
-        sizes = [
-            0 if number in own else scratch.bytes(self._threads)
-            for number, scratch in enumerate(self._layout.scratch)
-        ]
-        # A line between two buffers: of equal sizes, they would share all their cache sets.
-        memory = aligned_empty((sum(sizes) + ALIGNMENT * (len(sizes) + 1),), "uint8")
-        memory.fill(0)
-        addresses, at = [], memory.ctypes.data
-        for size in sizes:
-            addresses.append(at)
-            at += size + ALIGNMENT
-        return addresses, memory
-
-    def _pack(
-        self, entry: str, packed: Sequence[Packed], given: list[Array], scratch: list[int]
+    def _packed(
+        self, entry: str, packed: Sequence[Packed], constant: Array, first: int
     ) -> list[Array]:
         """Arrays that an entry makes of a constant."""
-
-        def pack(made: list[Array]) -> None:
-            addresses = list(scratch)
-            for item, array in zip(packed, made, strict=True):
-                addresses[item.scratch] = array.ctypes.data
-            time_native_call(self._call(entry, given, addresses, made), 1)
-
         wanted = [self._layout.scratch[item.scratch] for item in packed]
         arrays = [(it.shape, element_type(it.dtype).dtype) for it in wanted]
-        position = packed[0].position
-        return self._constants.packed(position, given[position], arrays, pack)
 
-    def _call(
-        self, entry: str, arrays: list[Array], scratch: list[int], keeps: object
-    ) -> NativeCall:
-        addresses = [*(array.ctypes.data for array in arrays), *scratch]
-        pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-        return NativeCall(
-            address=self._code.address(entry),
-            arguments=(ctypes.addressof(pointers), *self._starts_tasks()),
-            keeps=(self._code, tuple(arrays), pointers, keeps),
-        )
+        def pack(made: list[Array]) -> None:
+            idle = self._starts_tasks()
+            pack_constant(self._code, self._layout, first, entry, [constant, *made], idle)
+
+        return self._constants.packed(packed[0].position, constant, arrays, pack)
 
     def _starts_tasks(self) -> tuple[int, ...]:
         """Arguments by which an entry starts tasks, behind the addresses of its arrays."""
         return ()
+
+
+def table_of(addresses: Sequence[int]) -> Any:
+    """An array of addresses that a program reads; there is one in it at least."""
+    return (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+
+
+def pack_constant(
+    code: Code,
+    layout: Layout,
+    first: int,
+    entry: str,
+    arrays: Sequence[Array],
+    starts_tasks: tuple[int, ...] = (0, 0),
+) -> None:
+    """Call what packs a constant.
+
+    Args:
+        code: Machine code of the program.
+        layout: Its layout.
+        first: Position of the first scratch buffer among its arrays.
+        entry: The function.
+        arrays: The constant, and what is made of it.
+        starts_tasks: Arguments by which the function starts tasks.
+    """
+    packed = [it for it in layout.packed if it.entry == entry]
+    addresses = [0] * (first + len(layout.scratch))
+    positions = [packed[0].position, *(first + it.scratch for it in packed)]
+    for position, array in zip(positions, arrays, strict=True):
+        addresses[position] = array.ctypes.data
+    table = table_of(addresses)
+    arguments = (ctypes.addressof(table), *starts_tasks)
+    time_native_call(NativeCall(code.address(entry), arguments, (table, arrays)), 1)
 
 
 class NativeExecutable(NestExecutable):

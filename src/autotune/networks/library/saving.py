@@ -36,11 +36,11 @@ from autotune.backends.native.exports import (
 )
 from autotune.backends.native.exports.features import TILES, detector
 from autotune.backends.native.machine_code import compile_library
+from autotune.backends.native.printed import PrintedProgram
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
 from autotune.networks.graph.host import BITWISE, FUNCTIONS
 from autotune.networks.plan.cpu_network import BuiltPlan
-from autotune.networks.plan.native_program import NativeProgram
 from autotune.networks.plan.steps import written_steps
 from autotune.runtime.arrays import NetworkTensor
 from autotune.runtime.plan import Check, HostCall, Operand, Plan, leaves
@@ -120,7 +120,7 @@ class _Signature:
     output_slots: tuple[int, ...]
 
     @classmethod
-    def of(cls, plan: Plan[NativeProgram], held: Sequence[Held]) -> _Signature:
+    def of(cls, plan: Plan[PrintedProgram], held: Sequence[Held]) -> _Signature:
         """That of a plan of which some inputs and outputs are kept."""
         kept = {it.input for it in held}, {it.output for it in held}
         ins, outs = (
@@ -231,7 +231,7 @@ def _remarks(path: Path, header: Path, weights: Path | None) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _features(plan: Plan[NativeProgram], machine: Machine) -> tuple[str, ...]:
+def _features(plan: Plan[PrintedProgram], machine: Machine) -> tuple[str, ...]:
     """Features asked of the processor; no compiler uses tile registers by itself."""
     uses_tiles = any(program.layout.uses_tiles for program in plan.programs.values())
     return tuple(it for it in machine.features if uses_tiles or it not in TILES)
@@ -287,7 +287,7 @@ def _write_weights(stream: BinaryIO, parts: Iterator[memoryview]) -> str:
     return digest.hexdigest()
 
 
-def _header(seen: _Signature, plan: Plan[NativeProgram], made_for: MadeFor) -> str:
+def _header(seen: _Signature, plan: Plan[PrintedProgram], made_for: MadeFor) -> str:
     """The header, for C and C++."""
     state = [plan.inputs[it.input] for it in seen.held]
     lines = [
@@ -340,7 +340,7 @@ static int host_step(void *const *arrays, int64_t number);"""
 
 
 def _tables(
-    plan: Plan[NativeProgram],
+    plan: Plan[PrintedProgram],
     seen: _Signature,
     made_for: MadeFor,
     features: Sequence[str],
@@ -363,7 +363,7 @@ def _tables(
     checks = [_check(it) for it in steps if isinstance(it, Check)]
     programs = plan.programs.values()
     entries = [f"program{number}_run" for number in range(len(programs))]
-    scratch = [f"{{{it.fixed_scratch}, {it.thread_scratch}}}" for it in programs]
+    scratch = [f"{{{it.memory.fixed}, {it.memory.each}}}" for it in programs]
     return "\n".join(
         [
             *_sizes(plan, seen, made_for, beside),
@@ -395,7 +395,7 @@ def _slots(seen: _Signature) -> Iterator[str]:
 
 
 def _sizes(
-    plan: Plan[NativeProgram],
+    plan: Plan[PrintedProgram],
     seen: _Signature,
     made_for: MadeFor,
     beside: tuple[str, int, str] | None,

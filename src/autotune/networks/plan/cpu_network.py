@@ -26,9 +26,13 @@ from autotune.backends import (
     aligned_copy,
     aligned_empty,
     sample_native_call,
-    time_native_call,
 )
-from autotune.backends.native.executable import ask_for_tiles, launch_on
+from autotune.backends.native.executable import (
+    ask_for_tiles,
+    launch_on,
+    pack_constant,
+    table_of,
+)
 from autotune.backends.native.exports import machine_of
 from autotune.backends.native.machine_code import (
     LoadedCode,
@@ -36,12 +40,12 @@ from autotune.backends.native.machine_code import (
     load_object,
     object_of,
 )
+from autotune.backends.native.printed import PrintedProgram
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.element_types import element_type
 from autotune.networks.frontend import CompiledNetwork
 from autotune.networks.graph import Graph, Node, input_value
 from autotune.networks.graph.host import run_on_host
-from autotune.networks.plan.native_program import NativeProgram, scratch_bytes
 from autotune.networks.plan.planning import plan_of
 from autotune.networks.plan.steps import FRAME, written_steps
 from autotune.runtime.arrays import as_numpy, handed_back
@@ -74,7 +78,7 @@ class BuiltPlan:
         lacks: Why it cannot, in one line; "" where it can.
     """
 
-    plan: Plan[NativeProgram]
+    plan: Plan[PrintedProgram]
     objects: Mapping[str, bytes] = field(repr=False)
     constants: Sequence[Array | None] = field(repr=False)
     codes: Mapping[str, LoadedCode] = field(repr=False)
@@ -156,7 +160,7 @@ def printed_for(target: Target) -> Target:
     return evolve(target, processor="x86-64", features=())
 
 
-def _object(program: NativeProgram, target: Target) -> bytes:
+def _object(program: PrintedProgram, target: Target) -> bytes:
     machine = machine_of(target)
     if machine.is_x86:
         return object_of(program.text, target)
@@ -164,7 +168,7 @@ def _object(program: NativeProgram, target: Target) -> bytes:
     return compile_library([program.text], machine.triple, machine.tuned_for, entries)
 
 
-def _packers(plan: Plan[NativeProgram]) -> dict[str, LoadedCode]:
+def _packers(plan: Plan[PrintedProgram]) -> dict[str, LoadedCode]:
     """Packers of constants, as machine code of this process without the rest of each program."""
     entries: dict[str, set[str]] = {}
     for it in plan.packings:
@@ -178,7 +182,7 @@ def _packers(plan: Plan[NativeProgram]) -> dict[str, LoadedCode]:
 
 
 def _packed_constants(
-    plan: Plan[NativeProgram], codes: Mapping[str, LoadedCode]
+    plan: Plan[PrintedProgram], codes: Mapping[str, LoadedCode]
 ) -> list[Array | None]:
     """The constants that steps of a plan read, aligned, by number; None of others.
 
@@ -201,32 +205,15 @@ def _packed_constants(
             memory.fill(0)
             found[number] = memory
         program, code = plan.programs[packing.program], codes[packing.program]
-        _pack(program, code, packing.entry, [source, *made])
+        arrays = [source, *made]
+        pack_constant(code, program.layout, program.own, packing.entry, arrays)
     return found
-
-
-def _pack(program: NativeProgram, code: LoadedCode, entry: str, arrays: Sequence[Array]) -> None:
-    """Call what packs a constant."""
-    own = program.own_arrays
-    packed = [it for it in program.layout.packed if it.entry == entry]
-    positions = [packed[0].position, *(own + it.scratch for it in packed)]
-    addresses = [0] * program.arrays
-    for position, array in zip(positions, arrays, strict=True):
-        addresses[position] = array.ctypes.data
-    table = _table_of(addresses)
-    call = NativeCall(code.address(entry), (ctypes.addressof(table), 0, 0), (table, arrays))
-    time_native_call(call, 1)
 
 
 def _aligned(array: Array) -> Array:
     """An array where programs can read it, in place where it lies so."""
     is_placed = array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
     return array if is_placed else aligned_copy(array)
-
-
-def _table_of(addresses: Sequence[int]) -> Any:
-    """An array of addresses that a program reads; there is one in it at least."""
-    return (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
 
 
 @frozen(eq=False)
@@ -278,12 +265,12 @@ class CpuNetwork(CompiledNetwork):
         )
         constants = [0 if it is None else it.ctypes.data for it in built.constants]
         programs = [code.address("run") for code in built.codes.values()]
-        self._tables = _table_of(constants), _table_of(programs)
+        self._tables = table_of(constants), table_of(programs)
         self._frames: list[_Frame] = []
         self._process = 0
 
     @property
-    def plan(self) -> Plan[NativeProgram]:
+    def plan(self) -> Plan[PrintedProgram]:
         """Plan of what is computed."""
         return self.built.plan
 
@@ -464,12 +451,13 @@ class CpuNetwork(CompiledNetwork):
 
     def _new_frame(self) -> _Frame:
         plan = self.plan
-        scratch = scratch_bytes(plan.programs.values(), self.threads)
+        sizes = (it.memory.bytes(self.threads) for it in plan.programs.values())
+        scratch = max(sizes, default=0)
         memory = aligned_empty((plan.arena_bytes,), "uint8"), aligned_empty((scratch,), "uint8")
         for each in memory:
             # Elements that no kernel writes are read by none that matters, and are no NaN.
             each.fill(0)
-        inputs, outputs = (_table_of([0] * len(it)) for it in (plan.inputs, plan.outputs))
+        inputs, outputs = (table_of([0] * len(it)) for it in (plan.inputs, plan.outputs))
         failure, launch = ctypes.c_int64(), launch_on(self.threads)
         words = {
             "steps": self._steps.ctypes.data,
@@ -520,7 +508,7 @@ class HostTable:
         self._errors = threading.local()
         self._function = _FUNCTION(self._run)
         address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
-        self.table = _table_of([address] * len(calls))
+        self.table = table_of([address] * len(calls))
 
     def error(self) -> BaseException:
         """Error that the latest failed call in this thread has raised."""

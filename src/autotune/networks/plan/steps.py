@@ -9,8 +9,8 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
+from autotune.backends.native.printed import PrintedProgram
 from autotune.ir.element_types import element_type
-from autotune.networks.plan.native_program import NativeProgram
 from autotune.runtime.plan import Call, Check, Copy, HostCall, Leaf, Place, Plan, Repeat, Step
 
 __all__ = ["FRAME", "written_steps"]
@@ -26,7 +26,7 @@ _KINDS: Mapping[str, int] = {"input": 0, "output": 1, "constant": 2, "arena": 3}
 _MOST, _LEAST, _WORD = (1 << 63) - 1, -(1 << 63), (1 << 64) - 1
 
 
-def written_steps(plan: Plan[NativeProgram]) -> NDArray[np.int64]:
+def written_steps(plan: Plan[PrintedProgram]) -> NDArray[np.int64]:
     """The steps of a plan: sizes of what a reader needs, and the words of each step in order."""
     writer = _Writer(plan)
     words = writer.steps(plan.steps, 0)
@@ -47,7 +47,7 @@ class _Writer:
         counts: Checks and calls of the host so far.
     """
 
-    plan: Plan[NativeProgram]
+    plan: Plan[PrintedProgram]
     arrays: int = 0
     depth: int = 0
     programs: dict[str, int] = field(init=False)
@@ -87,8 +87,9 @@ class _Writer:
         self.arrays = max(self.arrays, program.arrays)
         yield from (_CALL, self.programs[step.program], self.tasks[self.plan.tasks[step.program]])
         yield from self._given(dict(zip(program.positions, step.arguments, strict=True)))
-        yield len(program.parts)
-        for part in program.parts:
+        parts = program.memory.parts
+        yield len(parts)
+        for part in parts:
             yield from (part.position, part.fixed, part.each)
 
     def _given(self, places: Mapping[int, Place]) -> Iterator[int]:
@@ -122,5 +123,5 @@ def _condition(step: Check) -> Iterator[int]:
     yield from (-size if is_unsigned else size, step.operand.bytes // size)
     yield from (int(requirement.nonzero), period)
     for side in sides:
-        numbers = side if len(side) == period else [*side] * period
-        yield from (it - (1 << 64) if it > _MOST else it for it in numbers)
+        whole = side if len(side) == period else [*side] * period
+        yield from (it - (1 << 64) if it > _MOST else it for it in whole)

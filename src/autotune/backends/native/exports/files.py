@@ -16,13 +16,13 @@ from typing import BinaryIO
 
 from autotune.backends.arrays import ALIGNMENT
 from autotune.backends.backend import BuildFailed
+from autotune.backends.native.executable import Part
 from autotune.backends.native.exports.c_interface import c_file, header
 from autotune.backends.native.exports.features import Machine, detector
 from autotune.backends.native.exports.kernel import (
     MOST_THREADS,
     Call,
     Kernel,
-    Part,
     Size,
     Variant,
 )
