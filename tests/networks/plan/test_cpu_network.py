@@ -163,21 +163,6 @@ def test_outputs_are_new_in_each_call() -> None:
         np.testing.assert_array_equal(before, now)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ([np.zeros((4, 16), np.float32)], "1 inputs; the network takes 'x', 'picks'"),
-        ([np.zeros((4, 16)), np.zeros(3, np.int64)], r"'x' is float64\[4, 16\]; the network"),
-        ([np.zeros((4, 1), np.float32), np.zeros(3, np.int64)], r"takes float32\[4, 16\]"),
-    ],
-)
-def test_inputs_are_checked(inputs: list[NDArray[Any]], message: str) -> None:
-    with pytest.raises(InvalidValueError, match=message):
-        network()[0](*inputs)
-    with pytest.raises(InvalidValueError, match="inputs are"):
-        network()[0].run({"x": inputs[0]})
-
-
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
 def test_conditions_that_do_not_hold_are_errors_and_no_signals(dtype: str) -> None:
     """As numpy's evaluator says them; the next call is as if nothing had been."""
@@ -252,18 +237,6 @@ def test_a_forked_child_calls_it() -> None:
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
-
-
-def test_times_are_of_tasks_by_name() -> None:
-    graph = Graph((X,), {"y": layers(3)})
-    names = {it.digest: f"task {it.name}" for it in graph.workloads}
-    found = compile_network(graph, {}, machine(), 1, names)
-    given = [drawn((4, 16), "float32")]
-    profile = found.profile(given)
-    assert [*profile] == ["task matmul", "task tanh"]
-    assert all(0 < it < 1 for it in profile.values())
-    assert len(found.time_calls(given, 7)) == 7
-    check(found.run({"x": given[0]}), evaluate(graph, {"x": given[0]}))
 
 
 def product() -> tuple[Graph, Candidate]:

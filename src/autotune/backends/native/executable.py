@@ -98,17 +98,17 @@ class Scratch:
 
 @frozen
 class Packed:
-    """A form of a constant that is made when a program is bound.
+    """A constant in other forms, which are made before a program runs.
 
     Attributes:
-        entry: The function that makes it; one makes all of a constant.
+        entry: The function that makes all of them.
         position: Of the constant among the inputs.
-        scratch: Number of the scratch memory that holds it.
+        scratch: Numbers of the scratch memory that holds them.
     """
 
     entry: str
     position: int
-    scratch: int
+    scratch: tuple[int, ...]
 
 
 @frozen
@@ -151,7 +151,7 @@ class Layout:
 
     Attributes:
         scratch: Memory.
-        packed: Buffers of it that hold packed constants.
+        packed: Constants that are packed in parts of it.
         uses_tiles: Whether its process has to ask for the tile registers of AMX.
     """
 
@@ -164,12 +164,13 @@ class Layout:
         """The layout of a printed program."""
         inputs = [tensor.name for tensor in workload.inputs]
         names = [place.name for place in program.scratch]
+        packed = []
+        for (entry, operand), group in groupby(program.packed, lambda it: it[:2]):
+            scratch = tuple(names.index(place.name) for _, _, place in group)
+            packed.append(Packed(entry, inputs.index(operand), scratch))
         return Layout(
             tuple(Scratch(it.shape, it.dtype, it.depth > 0) for it in program.scratch),
-            tuple(
-                Packed(entry, inputs.index(operand), names.index(place.name))
-                for entry, operand, place in program.packed
-            ),
+            tuple(packed),
             program.uses_tiles,
         )
 
@@ -184,7 +185,10 @@ class Layout:
             Scratch(tuple(item["shape"]), item["dtype"], item["private"])
             for item in data["scratch"]
         )
-        packed = tuple(Packed(**item) for item in data["packed"])
+        packed = tuple(
+            Packed(item["entry"], item["position"], tuple(item["scratch"]))
+            for item in data["packed"]
+        )
         return Layout(scratch, packed, bool(data["uses_tiles"]))
 
     def to_json(self) -> dict[str, Any]:
@@ -199,7 +203,7 @@ class Layout:
         Args:
             first: Position of the first scratch buffer among the arrays of the program.
         """
-        packed = {it.scratch for it in self.packed}
+        packed = {number for it in self.packed for number in it.scratch}
         parts, fixed, each = [], 0, 0
         for number, scratch in enumerate(self.scratch):
             if number in packed:
@@ -212,7 +216,7 @@ class Layout:
     @property
     def entries(self) -> list[str]:
         """Names of the functions that are called."""
-        return [*dict.fromkeys(packed.entry for packed in self.packed), "run"]
+        return [*(packed.entry for packed in self.packed), "run"]
 
 
 class Code(Protocol):
@@ -264,11 +268,10 @@ class NestExecutable(Executable):
             offset = part.fixed + part.each * self._threads
             addresses[part.position] = memory.ctypes.data + offset
         copies: list[Array] = []
-        for entry, group in groupby(self._layout.packed, lambda it: it.entry):
-            packed = [*group]
-            made = self._packed(entry, packed, inputs[packed[0].position], first)
-            for item, array in zip(packed, made, strict=True):
-                addresses[first + item.scratch] = array.ctypes.data
+        for packed in self._layout.packed:
+            made = self._packed(packed, inputs[packed.position], first)
+            for number, array in zip(packed.scratch, made, strict=True):
+                addresses[first + number] = array.ctypes.data
             copies += made
         table = table_of(addresses)
         call = NativeCall(
@@ -278,18 +281,16 @@ class NestExecutable(Executable):
         )
         return NativeBoundCall(call, outputs, copies)
 
-    def _packed(
-        self, entry: str, packed: Sequence[Packed], constant: Array, first: int
-    ) -> list[Array]:
-        """Arrays that an entry makes of a constant."""
-        wanted = [self._layout.scratch[item.scratch] for item in packed]
+    def _packed(self, packed: Packed, constant: Array, first: int) -> list[Array]:
+        """Arrays that are made of a constant."""
+        wanted = [self._layout.scratch[number] for number in packed.scratch]
         arrays = [(it.shape, element_type(it.dtype).dtype) for it in wanted]
 
         def pack(made: list[Array]) -> None:
-            idle = self._starts_tasks()
-            pack_constant(self._code, self._layout, first, entry, [constant, *made], idle)
+            starts_tasks = self._starts_tasks()
+            pack_constant(self._code, packed, first, [constant, *made], starts_tasks)
 
-        return self._constants.packed(packed[0].position, constant, arrays, pack)
+        return self._constants.packed(packed.position, constant, arrays, pack)
 
     def _starts_tasks(self) -> tuple[int, ...]:
         """Arguments by which an entry starts tasks, behind the addresses of its arrays."""
@@ -303,9 +304,8 @@ def table_of(addresses: Sequence[int]) -> Any:
 
 def pack_constant(
     code: Code,
-    layout: Layout,
+    packed: Packed,
     first: int,
-    entry: str,
     arrays: Sequence[Array],
     starts_tasks: tuple[int, ...] = (0, 0),
 ) -> None:
@@ -313,20 +313,18 @@ def pack_constant(
 
     Args:
         code: Machine code of the program.
-        layout: Its layout.
-        first: Position of the first scratch buffer among its arrays.
-        entry: The function.
+        packed: The constant.
+        first: Position of the first scratch buffer among the program's arrays.
         arrays: The constant, and what is made of it.
         starts_tasks: Arguments by which the function starts tasks.
     """
-    packed = [it for it in layout.packed if it.entry == entry]
-    addresses = [0] * (first + len(layout.scratch))
-    positions = [packed[0].position, *(first + it.scratch for it in packed)]
+    positions = [packed.position, *(first + number for number in packed.scratch)]
+    addresses = [0] * (max(positions) + 1)
     for position, array in zip(positions, arrays, strict=True):
         addresses[position] = array.ctypes.data
     table = table_of(addresses)
     arguments = (ctypes.addressof(table), *starts_tasks)
-    time_native_call(NativeCall(code.address(entry), arguments, (table, arrays)), 1)
+    time_native_call(NativeCall(code.address(packed.entry), arguments, (table, arrays)), 1)
 
 
 class NativeExecutable(NestExecutable):

@@ -61,7 +61,8 @@ class PrintedProgram:
     @property
     def positions(self) -> tuple[int, ...]:
         """Among its arrays, of what it reads and writes and then of packed constants."""
-        return (*range(self.own), *(self.own + it.scratch for it in self.layout.packed))
+        made = (number for it in self.layout.packed for number in it.scratch)
+        return (*range(self.own), *(self.own + number for number in made))
 
 
 def printed_program(request: BuildRequest) -> PrintedProgram:

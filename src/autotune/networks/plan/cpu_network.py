@@ -48,7 +48,7 @@ from autotune.networks.graph import Graph, Node, input_value
 from autotune.networks.graph.host import run_on_host
 from autotune.networks.plan.planning import plan_of
 from autotune.networks.plan.steps import FRAME, written_steps
-from autotune.runtime.arrays import as_numpy, handed_back
+from autotune.runtime.arrays import address_of, handed_back, located_inputs
 from autotune.runtime.plan import Check, HostCall, Operand, Plan, leaves
 from autotune.sketches import Candidate
 from autotune.targets import Target, detect_cpu
@@ -57,9 +57,6 @@ from autotune.targets.processors import missing_features
 __all__ = ["BuiltPlan", "CpuNetwork", "Save", "compile_network", "printed_for"]
 
 Array = NDArray[Any]
-Located = tuple[Array, int]
-"""An array, and its address."""
-
 _WARM_SECONDS = 1.0
 _PROFILED_SECONDS, _MOST_PROFILED = 0.3, 25
 _TIMES = FRAME.index("times")
@@ -205,8 +202,8 @@ def _packed_constants(
             memory.fill(0)
             found[number] = memory
         program, code = plan.programs[packing.program], codes[packing.program]
-        arrays = [source, *made]
-        pack_constant(code, program.layout, program.own, packing.entry, arrays)
+        packed = next(it for it in program.layout.packed if it.entry == packing.entry)
+        pack_constant(code, packed, program.own, [source, *made])
     return found
 
 
@@ -259,10 +256,8 @@ class CpuNetwork(CompiledNetwork):
         self._steps = written_steps(plan)
         self._checks = [it for it in leaves(plan.steps) if isinstance(it, Check)]
         self._hosts = HostTable([it for it in leaves(plan.steps) if isinstance(it, HostCall)])
-        self._inputs, self._outputs = (
-            tuple((it.shape, element_type(it.dtype).dtype) for it in tensors)
-            for tensors in (plan.inputs, plan.outputs)
-        )
+        self._kinds = [element_type(it.dtype).dtype for it in plan.inputs]
+        self._outputs = [(it.shape, element_type(it.dtype).dtype) for it in plan.outputs]
         constants = [0 if it is None else it.ctypes.data for it in built.constants]
         programs = [code.address("run") for code in built.codes.values()]
         self._tables = table_of(constants), table_of(programs)
@@ -366,8 +361,8 @@ class CpuNetwork(CompiledNetwork):
                 del outputs  # which the calls wrote to
         return dict(zip(names, map(median, zip(*found, strict=True)), strict=True))
 
-    def _given(self, inputs: Sequence[Any]) -> list[Located]:
-        """The inputs where programs can read them.
+    def _given(self, inputs: Sequence[Any]) -> list[tuple[Array, int]]:
+        """The inputs where programs can read them, and their addresses.
 
         Raises:
             InvalidValueError: one is missing, or of another shape or type.
@@ -375,28 +370,9 @@ class CpuNetwork(CompiledNetwork):
         """
         if self.lacks:
             raise UnsupportedTarget(self.lacks)
-        if len(inputs) != len(self._inputs):
-            names = ", ".join(repr(tensor.name) for tensor in self.plan.inputs)
-            raise InvalidValueError(f"{len(inputs)} inputs; the network takes {names}")
-        return [self._read(number, value) for number, value in enumerate(inputs)]
+        return located_inputs(self.plan.inputs, self._kinds, inputs)
 
-    def _read(self, number: int, value: Any) -> Located:
-        shape, kind = self._inputs[number]
-        is_plain = type(value) is np.ndarray and value.dtype == kind
-        array = value if is_plain else as_numpy(value)
-        dtype = self.plan.inputs[number].dtype
-        if array.shape != shape or (array.dtype != kind and str(array.dtype) != dtype):
-            raise InvalidValueError(
-                f"input {self.plan.inputs[number].name!r} is {array.dtype}{list(array.shape)}; "
-                f"the network takes {dtype}{list(shape)}"
-            )
-        array = array if array.dtype == kind else array.view(kind)
-        if array.flags.c_contiguous and not (address := _address(array)) % ALIGNMENT:
-            return array, address
-        array = aligned_copy(array)
-        return array, _address(array)
-
-    def _call(self, given: Sequence[Located]) -> list[Array]:
+    def _call(self, given: Sequence[tuple[Array, int]]) -> list[Array]:
         """The outputs of aligned inputs."""
         frame = self._frame()
         try:
@@ -406,7 +382,7 @@ class CpuNetwork(CompiledNetwork):
             self._frames.append(frame)
         return outputs
 
-    def _place(self, frame: _Frame, given: Sequence[Located]) -> list[Array]:
+    def _place(self, frame: _Frame, given: Sequence[tuple[Array, int]]) -> list[Array]:
         """Put inputs in place, and memory for outputs, which is returned."""
         for number, (_, address) in enumerate(given):
             frame.inputs[number] = address
@@ -478,17 +454,10 @@ class CpuNetwork(CompiledNetwork):
         return _Frame(given, inputs, outputs, failure, memory)
 
 
-def _address(array: Any) -> int:
-    """Address of an array: faster than numpy says it, if it may be written to."""
-    if array.flags.writeable and array.size:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
-    return int(array.ctypes.data)
-
-
-def _new_output(shape: tuple[int, ...], kind: np.dtype[Any]) -> Located:
-    """An aligned array, in less time than it takes to ask one for its address."""
+def _new_output(shape: tuple[int, ...], kind: np.dtype[Any]) -> tuple[Array, int]:
+    """An aligned array and its address, in less time than it takes to ask one for that."""
     memory = np.empty(prod(shape) * kind.itemsize + ALIGNMENT, np.uint8)
-    address = _address(memory)
+    address = address_of(memory)
     begin = -address % ALIGNMENT
     return np.ndarray(shape, kind, memory, begin), address + begin
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -165,12 +164,11 @@ def native_program(
 
 def _packed(layout: Layout) -> tuple[PackedOperand, ...]:
     """Arrays that are made of constants before a program runs."""
-    found = []
-    for entry, group in groupby(layout.packed, lambda it: it.entry):
-        items = [*group]
-        sizes = (layout.scratch[it.scratch].bytes(1) for it in items)
-        found.append(PackedOperand(entry, items[0].position, tuple(sizes)))
-    return tuple(found)
+
+    def sizes(numbers: Sequence[int]) -> tuple[int, ...]:
+        return tuple(layout.scratch[number].bytes(1) for number in numbers)
+
+    return tuple(PackedOperand(it.entry, it.position, sizes(it.scratch)) for it in layout.packed)
 
 
 def plan_graph(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from attrs import field, frozen
 
@@ -258,17 +258,16 @@ def _variant(name: str, candidate: Candidate, machine: Machine, prefix: str) -> 
     given = _arguments(workload)
     first = len(given)
     packs, packed, sizes, taken = [], [], [], {argument.name for argument in given}
-    for entry, group in groupby(layout.packed, lambda it: it.entry):
-        made = []
-        for one in group:
-            constant = given[one.position]
+    for one in layout.packed:
+        made, constant = [], given[one.position]
+        for number in one.scratch:
             own = _unique(f"packed_{constant.name}", taken)
-            argument = Argument(own, "", (layout.scratch[one.scratch].bytes(1),), True)
-            made.append((argument, first + one.scratch))
+            argument = Argument(own, "", (layout.scratch[number].bytes(1),), True)
+            made.append((argument, first + number))
             sizes.append(Size(f"{name}_{own}_bytes", argument.shape[0]))
         memories, places = zip(*made, strict=True)
         call = f"{name}_pack{memories[0].name.removeprefix('packed')}"
-        packs.append(Call(call, entry, (constant, *memories), (one.position, *places)))
+        packs.append(Call(call, one.entry, (constant, *memories), (one.position, *places)))
         packed += made
     memory = layout.memory(first)
     size = Size(f"{name}_scratch_bytes", memory.fixed, memory.each)
