@@ -40,7 +40,7 @@ from autotune.networks.graph import (
     unary,
 )
 from autotune.networks.library.loaded import load_network
-from autotune.networks.library.saving import MadeFor, save_library
+from autotune.networks.library.saving import save_library
 from autotune.networks.plan.cpu_network import (
     BuiltPlan,
     CpuNetwork,
@@ -126,13 +126,13 @@ def built_plan() -> BuiltPlan:
 
 
 PLAIN = ("last", "kept", "angle", "places", "parts", "shares")
-MADE_FOR = partial(MadeFor, "a network */", threads=THREADS)
+NAME = "a network */"
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("library") / "net.so"
-    (said,) = save_library(MADE_FOR(target=machine()), built_plan(), path)
+    (said,) = save_library(NAME, built_plan(), path)
     assert str(path.with_suffix(".h")) in said
     return path
 
@@ -219,7 +219,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole = graph()
     outputs = {name: whole.outputs[name] for name in PLAIN}
     path = tmp_path_factory.mktemp("plain") / "plain.so"
-    save_library(MADE_FOR(target=machine()), planned(Graph(whole.inputs, outputs)), path)
+    save_library(NAME, planned(Graph(whole.inputs, outputs)), path)
     return path
 
 
@@ -269,7 +269,7 @@ def elsewhere(target: Target) -> CpuNetwork:
     candidates = {
         it.digest: sample_candidates(NativeBackend(), it, printed)[-1] for it in whole.workloads
     }
-    save = partial(save_library, MADE_FOR(target=target))
+    save = partial(save_library, NAME)
     return compile_network(whole, candidates, target, THREADS, save=save)
 
 
@@ -370,7 +370,7 @@ def test_a_processor_that_lacks_something_is_told_what(tmp_path: Path) -> None:
         machine(), name="another one", features=(*machine().features, missing[0], missing[-1])
     )
     path = tmp_path / "other.so"
-    save_library(MADE_FOR(target=target), built_plan(), path)
+    save_library(NAME, evolve(built_plan(), target=target), path)
     with pytest.raises(InvalidValueError) as caught:
         load_network(path)(*given())
     assert str(caught.value) == (
@@ -402,7 +402,7 @@ def test_files_that_are_no_network(library: Path, tmp_path: Path) -> None:
 
 def test_large_weights_lie_beside_it(tmp_path: Path) -> None:
     path, weights = tmp_path / "large.so", tmp_path / "large.weights"
-    lines = save_library(MADE_FOR(target=machine()), built_plan(), path, most_embedded=1000)
+    lines = save_library(NAME, built_plan(), path, most_embedded=1000)
     assert "which have to stay beside large.so" in lines[1]
     assert weights.stat().st_size > 4096 + 4 * 40 * 24
     check(load_network(path)(*given()))
@@ -425,7 +425,7 @@ def test_large_weights_lie_beside_it(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save = partial(save_library, MADE_FOR(target=machine()), built_plan())
+    save = partial(save_library, NAME, built_plan())
     with pytest.raises(InvalidValueError, match=r"ends in \.so, and .*net\.tar' does not"):
         save(tmp_path / "net.tar")
     with pytest.raises(InvalidValueError, match="there is no folder"):

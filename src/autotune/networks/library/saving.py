@@ -52,7 +52,6 @@ __all__ = [
     "Held",
     "HostEntry",
     "MOST_EMBEDDED",
-    "MadeFor",
     "check_saving",
     "entry_of",
     "host_tables",
@@ -69,21 +68,6 @@ _PAGE = 4096
 _PURPOSE = "a network as a shared library"
 _MARK = "tuned by autotune"
 _WEIGHTS = "autotune_network_weights"
-
-
-@frozen
-class MadeFor:
-    """Facts that a library tells of itself.
-
-    Attributes:
-        name: What people call the network.
-        target: The CPU that it was compiled for.
-        threads: How many it was tuned with.
-    """
-
-    name: str
-    target: Target
-    threads: int
 
 
 @frozen(eq=False)
@@ -132,7 +116,7 @@ class _Signature:
 
 
 def save_library(
-    made_for: MadeFor,
+    name: str,
     built: BuiltPlan,
     path: Path,
     most_embedded: int = MOST_EMBEDDED,
@@ -141,7 +125,7 @@ def save_library(
     """Write a network as a shared library with a header beside it.
 
     Args:
-        made_for: What it says of itself.
+        name: What people call the network.
         built: The network.
         path: The file, whose name ends in ``.so``.
         most_embedded: Bytes of weights beyond which they go in a file of their own.
@@ -155,12 +139,12 @@ def save_library(
             replace one that was written by hand.
         BuildFailed: there is no C compiler, or it cannot link the library.
     """
-    check_saving(path, made_for.target)
+    check_saving(path, built.target)
     header_path, weights_path = path.with_suffix(".h"), path.with_suffix(".weights")
-    plan, machine = built.plan, machine_of(made_for.target)
+    plan, machine = built.plan, machine_of(built.target)
     features = _features(plan, machine)
     seen = _Signature.of(plan, held)
-    header = _header(seen, plan, made_for)
+    header = _header(seen, name, built)
     constants = [*built.constants, *(it.begin for it in held)]
     offsets, size = _offsets(constants)
     beside = None
@@ -172,7 +156,7 @@ def save_library(
                 write_data_object(stream, _WEIGHTS, parts, machine.architecture)
             else:
                 beside = weights_path.name, size, _write_weights(stream, parts)
-        tables = _tables(plan, seen, made_for, features, offsets, beside)
+        tables = _tables(name, built, seen, features, offsets, beside)
         source = ["#define _GNU_SOURCE", header, operators_text(), tables, _packaged("runtime.c")]
         files = {
             "network.c": "\n".join([*source, _ffi(seen)]).encode(),
@@ -180,9 +164,9 @@ def save_library(
             **_shared_sources(),
             **_programs(built),
         }
-        for name, data in files.items():
-            Path(folder, name).write_bytes(data)
-        paths = [Path(folder, name) for name in files if not name.endswith(".h")]
+        for file, data in files.items():
+            Path(folder, file).write_bytes(data)
+        paths = [Path(folder, file) for file in files if not file.endswith(".h")]
         link_library([*paths, weights] if beside is None else paths, machine, _PURPOSE, whole)
         if beside is not None:
             _copy(weights, weights_path)
@@ -287,11 +271,11 @@ def _write_weights(stream: BinaryIO, parts: Iterator[memoryview]) -> str:
     return digest.hexdigest()
 
 
-def _header(seen: _Signature, plan: Plan[PrintedProgram], made_for: MadeFor) -> str:
+def _header(seen: _Signature, name: str, built: BuiltPlan) -> str:
     """The header, for C and C++."""
-    state = [plan.inputs[it.input] for it in seen.held]
+    state = [built.plan.inputs[it.input] for it in seen.held]
     lines = [
-        f"/* {_plain(made_for.name)}: a network {_MARK}, for {_plain(made_for.target.name)}.\n",
+        f"/* {_plain(name)}: a network {_MARK}, for {_plain(built.target.name)}.\n",
         *_listed("inputs", seen.inputs),
         *_listed("outputs", seen.outputs),
         *(_listed("state", state) if state else ()),
@@ -340,9 +324,9 @@ static int host_step(void *const *arrays, int64_t number);"""
 
 
 def _tables(
-    plan: Plan[PrintedProgram],
+    name: str,
+    built: BuiltPlan,
     seen: _Signature,
-    made_for: MadeFor,
     features: Sequence[str],
     offsets: Sequence[int],
     beside: tuple[str, int, str] | None,
@@ -350,14 +334,15 @@ def _tables(
     """C of what is in this network, for ``runtime.c``.
 
     Args:
-        plan: The network.
+        name: What people call the network.
+        built: The network.
         seen: What callers see of it.
-        made_for: What it says of itself.
         features: What the processor has to have.
         offsets: Where constants, and then what the state begins with, lie in the weights.
         beside: Name of the file with the weights, their size and their digest; None where they
             are in the library.
     """
+    plan = built.plan
     steps = [*leaves(plan.steps)]
     host = [entry_of(it) for it in steps if isinstance(it, HostCall)]
     checks = [_check(it) for it in steps if isinstance(it, Check)]
@@ -366,7 +351,7 @@ def _tables(
     scratch = [f"{{{it.memory.fixed}, {it.memory.each}}}" for it in programs]
     return "\n".join(
         [
-            *_sizes(plan, seen, made_for, beside),
+            *_sizes(name, built, seen, beside),
             c_array("char *const", "needed_features", map(c_text, [*features, ""])),
             *_tensors("input", seen.inputs),
             *_tensors("output", seen.outputs),
@@ -395,37 +380,34 @@ def _slots(seen: _Signature) -> Iterator[str]:
 
 
 def _sizes(
-    plan: Plan[PrintedProgram],
-    seen: _Signature,
-    made_for: MadeFor,
-    beside: tuple[str, int, str] | None,
+    name: str, built: BuiltPlan, seen: _Signature, beside: tuple[str, int, str] | None
 ) -> Iterator[str]:
     """C of what else there is to know."""
     about = {
         "schema": "autotune.network",
         "version": 1,
-        "name": made_for.name,
-        "target": made_for.target.name,
-        "threads": made_for.threads,
+        "name": name,
+        "target": built.target.name,
+        "threads": built.threads,
     }
     yield f"static const char about_network[] = {c_text(json.dumps(about))};"
     sizes = {
         "INPUTS": len(seen.inputs),
         "OUTPUTS": len(seen.outputs),
         "STATES": len(seen.held),
-        "CONSTANTS": len(plan.constants),
-        "PROGRAMS": len(plan.programs),
-        "TUNED_THREADS": made_for.threads,
-        "ARENA_BYTES": f"INT64_C({plan.arena_bytes})",
-        "MADE_FOR": c_text(made_for.target.name),
+        "CONSTANTS": len(built.plan.constants),
+        "PROGRAMS": len(built.plan.programs),
+        "TUNED_THREADS": built.threads,
+        "ARENA_BYTES": f"INT64_C({built.plan.arena_bytes})",
+        "MADE_FOR": c_text(built.target.name),
     }
     if beside is not None:
-        name, size, digest = beside
-        sizes["WEIGHTS_FILE"] = c_text(name)
+        file, size, digest = beside
+        sizes["WEIGHTS_FILE"] = c_text(file)
         sizes["WEIGHTS_HEAD"] = f"INT64_C({_PAGE})"
         sizes["WEIGHTS_BYTES"] = f"INT64_C({size})"
         sizes["WEIGHTS_DIGEST"] = c_text(digest)
-    yield from (f"#define {name} {value}" for name, value in sizes.items())
+    yield from (f"#define {key} {value}" for key, value in sizes.items())
 
 
 def _check(step: Check) -> str:

@@ -69,6 +69,8 @@ class BuiltPlan:
 
     Attributes:
         plan: The plan, without the arrays of its constants.
+        target: The CPU that it is for.
+        threads: How many it uses.
         objects: Object file of each program, by its key.
         constants: What steps read, by number; None of what is only packed.
         codes: The programs in this process, by key; none where it cannot run them.
@@ -76,6 +78,8 @@ class BuiltPlan:
     """
 
     plan: Plan[PrintedProgram]
+    target: Target
+    threads: int
     objects: Mapping[str, bytes] = field(repr=False)
     constants: Sequence[Array | None] = field(repr=False)
     codes: Mapping[str, LoadedCode] = field(repr=False)
@@ -125,8 +129,8 @@ def compile_network(
             raise BuildFailed(f"task {plan.tasks[key]!r}: {error}") from error
     constants = _packed_constants(plan, _packers(plan) if lacks else codes)
     without = tuple(evolve(it, array=None) for it in plan.constants)
-    built = BuiltPlan(evolve(plan, constants=without), objects, constants, codes, lacks)
-    return CpuNetwork(built, threads, save)
+    plan = evolve(plan, constants=without)
+    return CpuNetwork(BuiltPlan(plan, target, threads, objects, constants, codes, lacks), save)
 
 
 def _lacks_here(target: Target) -> str:
@@ -240,16 +244,14 @@ class CpuNetwork(CompiledNetwork):
 
     Args:
         built: The network.
-        threads: How many it uses.
         save: Writes what runs elsewhere, which holds its state; None where nothing does.
     """
 
     saves_state = True
 
-    def __init__(self, built: BuiltPlan, threads: int, save: Save | None = None) -> None:
+    def __init__(self, built: BuiltPlan, save: Save | None = None) -> None:
         plan = built.plan
         self.built = built
-        self.threads = threads
         self._save = save
         self._address = _native.step_runner()
         self._run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._address)
@@ -427,14 +429,14 @@ class CpuNetwork(CompiledNetwork):
 
     def _new_frame(self) -> _Frame:
         plan = self.plan
-        sizes = (it.memory.bytes(self.threads) for it in plan.programs.values())
+        sizes = (it.memory.bytes(self.built.threads) for it in plan.programs.values())
         scratch = max(sizes, default=0)
         memory = aligned_empty((plan.arena_bytes,), "uint8"), aligned_empty((scratch,), "uint8")
         for each in memory:
             # Elements that no kernel writes are read by none that matters, and are no NaN.
             each.fill(0)
         inputs, outputs = (table_of([0] * len(it)) for it in (plan.inputs, plan.outputs))
-        failure, launch = ctypes.c_int64(), launch_on(self.threads)
+        failure, launch = ctypes.c_int64(), launch_on(self.built.threads)
         words = {
             "steps": self._steps.ctypes.data,
             "inputs": ctypes.addressof(inputs),
@@ -444,7 +446,7 @@ class CpuNetwork(CompiledNetwork):
             "hosts": ctypes.addressof(self._hosts.table),
             "arena": memory[0].ctypes.data,
             "scratch": memory[1].ctypes.data,
-            "threads": self.threads,
+            "threads": self.built.threads,
             "launch": launch.function,
             "pool": launch.pool,
             "times": 0,
