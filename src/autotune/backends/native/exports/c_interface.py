@@ -55,7 +55,7 @@ def header(kernel: Kernel) -> str:
 
 
 def _common() -> str:
-    """What all headers have in common."""
+    """Text that all headers have in common."""
     return resources.files(__package__).joinpath("kernel.h").read_text(encoding="utf-8")
 
 
