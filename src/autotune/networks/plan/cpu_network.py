@@ -54,7 +54,15 @@ from autotune.sketches import Candidate
 from autotune.targets import Target, detect_cpu
 from autotune.targets.processors import missing_features
 
-__all__ = ["BuiltPlan", "CpuNetwork", "Save", "compile_network", "printed_for"]
+__all__ = [
+    "BuiltPlan",
+    "CpuNetwork",
+    "HostTable",
+    "Save",
+    "array_at",
+    "compile_network",
+    "printed_for",
+]
 
 Array = NDArray[Any]
 _WARM_SECONDS = 1.0
@@ -490,7 +498,7 @@ class HostTable:
         try:
             node, operands = self._calls[number]
             arrays = [
-                _array_at(pointers[position], operand) for position, operand in enumerate(operands)
+                array_at(pointers[position], operand) for position, operand in enumerate(operands)
             ]
             count = len(node.operands)
             found = run_on_host(node, arrays[:count])
@@ -511,7 +519,7 @@ def _node(call: HostCall) -> Node:
     return Node(call.operator, tuple(operands), results, name=call.label)
 
 
-def _array_at(address: int, operand: Operand) -> Array:
+def array_at(address: int, operand: Operand) -> Array:
     """An array in memory that a program gives."""
     kind = element_type(operand.dtype).dtype
     if not operand.bytes:
