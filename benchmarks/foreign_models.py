@@ -501,7 +501,7 @@ def measure(model: Model, name: str, database: str) -> dict[str, Any]:
     contenders[OURS] = partial(built, *network.example_inputs())
     if database:
         from autotune.networks.api import ModelOptions
-        from autotune.networks.bench.own import tuned
+        from autotune.networks.bench.runtimes import tuned
 
         contenders[TUNED] = tuned(source, options, ModelOptions()).run
     return {

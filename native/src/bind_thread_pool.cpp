@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "bindings.hpp"
+#include "steps.h"
 #include "thread_pool.h"
 
 namespace autotune {
@@ -37,6 +38,8 @@ void make(ThreadPool* self, std::int64_t threads) {
 
 std::uintptr_t launcher() { return reinterpret_cast<std::uintptr_t>(&autotune_pool_launch); }
 
+std::uintptr_t step_runner() { return reinterpret_cast<std::uintptr_t>(&autotune_run_steps); }
+
 }  // namespace
 
 void bind_thread_pool(nb::module_& module) {
@@ -44,6 +47,7 @@ void bind_thread_pool(nb::module_& module) {
         .def("__init__", &make, "threads"_a)
         .def_prop_ro("address", &ThreadPool::address);
     module.def("launcher", &launcher);
+    module.def("step_runner", &step_runner);
 }
 
 }  // namespace autotune

@@ -74,11 +74,6 @@ WRONG: tuple[tuple[str, Callable[[Array], Array], str], ...] = (
 )
 
 
-def test_the_right_arguments_are_accepted() -> None:
-    inputs, outputs = arguments()
-    check_arguments(PRODUCT, [read_only(array) for array in inputs], outputs)
-
-
 @pytest.mark.parametrize(("role", "change", "message"), WRONG)
 def test_wrong_arguments(role: str, change: Callable[[Array], Array], message: str) -> None:
     inputs, outputs = arguments()

@@ -105,7 +105,7 @@ def test_weights_are_part_of_what_is_kept_of_the_time(
 def test_the_check_takes_little_of_the_time(
     flop: float, options: dict[str, Any], is_affordable: bool
 ) -> None:
-    task = UniqueTask("task", ("task",), object(), None, None, 2, flop / 2, ())
+    task = UniqueTask("task", object(), 2, flop / 2, names=("task",))
     network: Any = None
     check = EarlyCheck(
         network=network,
@@ -135,7 +135,7 @@ def test_a_time_that_is_too_short_for_a_trial_of_each_program_is_said_with_what_
 ) -> None:
     said: list[str] = []
     tasks = [
-        UniqueTask(str(n), (str(n),), object(), None, None, 1, 0.0, (), refusal="no" * (n > 17))
+        UniqueTask(str(n), object(), 1, 0.0, names=(str(n),), refusal="no" * (n > 17))
         for n in range(20)
     ]
     check = EarlyCheck(

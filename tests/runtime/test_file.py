@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from autotune.backends import CudaProgram, DeviceBuffer, KernelLaunch
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks import NetworkTensor
 from autotune.runtime.calling import DeviceCheck
-from autotune.runtime.file import NamedCall, plan_of_calls
 from autotune.runtime.loaded import (
     DeviceProgram,
     device_steps,
@@ -26,6 +23,7 @@ from autotune.runtime.loaded import (
 from autotune.runtime.network import CudaNetwork, open_cuda_network
 from autotune.runtime.plan import (
     Call,
+    Constant,
     Copy,
     HostCall,
     HostOperator,
@@ -43,24 +41,21 @@ IMAGE = NetworkTensor("image", (2,), "float32")
 OUTPUT = NetworkTensor("output", (2, 2), "float32")
 SEEN = NetworkTensor("check0", (2,), "int64")
 CHECK = DeviceCheck(1, Requirement(0, (-3, 0), (2, 4)), "take")
-CALLS = plan_of_calls(
-    {"f": DeviceProgram(PROGRAM, ("A", "B"))},
-    [NamedCall("f", ("w", "v")), NamedCall("f", ("x", "u"))],
-    {"x": 8, "v": 16, "u": 16},
-    {"w": WEIGHT},
-    [(IMAGE, "x")],
-    [(OUTPUT, "v"), (SEEN, "w")],
-)
-STEPS = tuple(Call("0", it.arguments) if isinstance(it, Call) else it for it in CALLS.steps)
+ARENA = Place("arena", 0, 256), Place("arena", 0, 512, (-256,))
 PLAN = Plan(
     {"0": DeviceProgram(PROGRAM, ("A", "B"))},
     {"0": "f"},
-    (*STEPS, Repeat(3, (Call("0", (Place("input"), Place("arena", 0, 512, (-256,)))),))),
-    CALLS.constants,
+    (
+        Call("0", (Place("constant"), Place("output"))),
+        Call("0", (Place("input"), ARENA[0])),
+        Copy(Place("constant"), Place("output", 1), 16),
+        Repeat(3, (Call("0", (Place("input"), ARENA[1])),)),
+    ),
+    (Constant(WEIGHT, WEIGHT.nbytes),),
     (),
     1024,
-    CALLS.inputs,
-    CALLS.outputs,
+    (IMAGE,),
+    (OUTPUT, SEEN),
 )
 
 
@@ -81,44 +76,6 @@ def test_what_was_written_is_read(path: Path) -> None:
     array = plan.constants[0].array
     assert array is not None
     np.testing.assert_array_equal(array.view(np.float32), WEIGHT)
-
-
-def test_files_of_the_first_version_are_read(tmp_path: Path) -> None:
-    """Calls on values by their names, without places."""
-    path = tmp_path / "network.cuda"
-    data = {
-        "schema": "autotune.cuda_network",
-        "version": 1,
-        "target": preset("h100").to_json(),
-        "programs": {"f": PROGRAM.to_json()},
-        "calls": [
-            {"task": "f", "arguments": {"A": "w", "B": "v"}},
-            {"task": "f", "arguments": {"B": "u", "A": "x"}},
-        ],
-        "sizes": {"x": 8, "v": 16, "u": 16},
-        "constants": {"w": 16},
-        "inputs": [{"name": "image", "shape": [2], "dtype": "float32", "value": "x"}],
-        "outputs": [
-            {"name": "output", "shape": [2, 2], "dtype": "float32", "value": "v"},
-            {"name": "check0", "shape": [2], "dtype": "int64", "value": "w"},
-        ],
-    }
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("network.json", json.dumps(data))
-        archive.writestr("constants/w", WEIGHT.tobytes())
-    plan = open_cuda_network(path).plan
-    assert (plan.programs, plan.steps) == (CALLS.programs, CALLS.steps)
-    assert (plan.inputs, plan.outputs) == (CALLS.inputs, CALLS.outputs)
-    assert isinstance(plan.steps[-1], Copy)
-    data["sizes"]["v"] = 8  # type: ignore[index]
-    assert "tensor 'output' is larger than its value" in refusal(changed(path, replaced(data)))
-
-
-def replaced(new: Any) -> Any:
-    def change(data: Any) -> None:
-        data.update(new)
-
-    return change
 
 
 def refusal(path: Path) -> str:
@@ -144,7 +101,7 @@ def changed(path: Path, change: Any) -> Path:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda data: data.update(version=3), "of version 3, and not 'autotune.cuda_network'"),
+        (lambda data: data.update(version=1), "of version 1, and not 'autotune.cuda_network'"),
         (lambda data: data.update(schema="other"), "it is 'other' of version 2"),
         (lambda data: data.pop("steps"), "steps"),
         (lambda data: data.update(arena_bytes=-1), "-1 is no size"),
@@ -176,95 +133,13 @@ def test_files_that_are_no_archive_are_refused(tmp_path: Path, content: bytes | 
         open_cuda_network(path)
 
 
-BUFFERS = DeviceBuffer("S", 300, True), DeviceBuffer("T", 10, True)
-
-
-def plan_with(
-    sizes: dict[str, int],
-    calls: list[tuple[str, ...]],
-    inputs: list[str],
-    outputs: list[str],
-) -> Plan[DeviceProgram]:
-    """Calls by the values that they take, the last of which they compute."""
-
-    def tensors(names: list[str]) -> list[tuple[NetworkTensor, str]]:
-        return [(NetworkTensor(name, (sizes.get(name, 2),), "uint8"), name) for name in names]
-
-    programs = {
-        "f": DeviceProgram(CudaProgram(b"", (), BUFFERS), ("A",)),
-        "g": DeviceProgram(CudaProgram(b"", ()), ()),
-    }
-    return plan_of_calls(
-        programs,
-        [NamedCall("f", values) for values in calls],
-        sizes,
-        {"w": np.zeros(2, np.uint8)},
-        tensors(inputs),
-        tensors(outputs),
-    )
-
-
-Drawn = tuple[dict[str, int], list[tuple[str, ...]], list[str]]
-
-
-@st.composite
-def networks(draw: st.DrawFn) -> Drawn:
-    """Random networks: every call reads values that are there, and computes a new one."""
-    sizes = {"x": draw(st.integers(1, 2000)), "y": draw(st.integers(1, 2000))}
-    known, calls = ["x", "y", "w"], []
-    for number in range(draw(st.integers(0, 12))):
-        read = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
-        sizes[f"v{number}"] = draw(st.integers(1, 3000))
-        calls.append((*read, f"v{number}"))
-        known.append(f"v{number}")
-    return sizes, calls, draw(st.lists(st.sampled_from(known), min_size=1, max_size=3))
-
-
-@settings(max_examples=200, deadline=None)
-@given(networks())
-def test_a_network_computes_the_same_in_shared_memory(drawn: Drawn) -> None:
-    sizes, calls, outputs = drawn
-    plan = plan_with(sizes, calls, ["x", "y"], outputs)
-    memory: dict[tuple[str, int], Any] = {("arena", 0): np.zeros(plan.arena_bytes, np.int64)}
-    for kind, tensors in (("input", plan.inputs), ("output", plan.outputs)):
-        for number, tensor in enumerate(tensors):
-            memory[kind, number] = np.zeros(tensor.shape, np.int64)
-    memory["constant", 0] = np.full(2, -7)
-    own = {"x": 1, "y": 2, "w": -7}
-
-    def part(place: Place, size: int) -> Any:
-        assert place.offset % 256 == 0
-        return memory[place.kind, place.number][place.offset :][:size]
-
-    memory["input", 0][:], memory["input", 1][:] = 1, 2
-    # Twice: inputs are put in place once and timed again and again.
-    for _ in range(2):
-        for number, (call, names) in enumerate(zip(plan.steps, calls, strict=False)):
-            assert isinstance(call, Call)
-            for name, place in zip(names[:-1], call.arguments, strict=False):
-                assert (part(place, sizes.get(name, 2)) == own[name]).all(), name
-            own[names[-1]] = 31 * number + sum(own[name] for name in names[:-1])
-            part(call.arguments[-1], sizes[names[-1]])[:] = own[names[-1]]
-        for copy in plan.steps[len(calls) :]:
-            assert not isinstance(copy, (Call, HostCall, Repeat))
-            part(copy.target, copy.bytes)[:] = part(copy.source, copy.bytes)
-        for number, name in enumerate(outputs):
-            assert (memory["output", number] == own[name]).all(), name
-
-
-def test_a_chain_takes_the_memory_of_two_values() -> None:
-    sizes = {"x": 1000, **{f"v{n}": 1000 for n in range(20)}}
-    calls = [(f"v{n - 1}" if n else "x", f"v{n}") for n in range(20)]
-    assert plan_with(sizes, calls, ["x"], ["v19"]).arena_bytes <= 4 * 1024
-
-
 def test_scratch_memory_is_that_of_the_largest_program() -> None:
-    plan = plan_with({"x": 8, "v": 8}, [("x", "v")], ["x"], ["v"])
+    buffers = DeviceBuffer("S", 300, True), DeviceBuffer("T", 10, True)
+    small, large = (CudaProgram(b"", (), buffers[:count]) for count in (1, 2))
+    programs = {"f": DeviceProgram(small, ()), "g": DeviceProgram(large, ())}
+    plan = Plan(programs, {}, (), (), (), 0, (), ())
     assert scratch_bytes(plan) == 512 + 256
-    assert scratch_addresses(plan.programs["f"].program, 1024) == {"S": 1024, "T": 1024 + 512}
-    assert plan.task_names == ("f",)
-    with pytest.raises(InvalidValueError, match="uses the value 'z', which nothing is"):
-        plan_with({"x": 8, "v": 8}, [("z", "v")], ["x"], ["v"])
+    assert scratch_addresses(large, 1024) == {"S": 1024, "T": 1024 + 512}
 
 
 def test_what_no_device_does_is_refused_by_name() -> None:

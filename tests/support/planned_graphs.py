@@ -1,20 +1,25 @@
-"""Random graphs, and plans that numpy runs: their arena is memory like any other."""
+"""Random graphs, and plans whose programs are numpy's: their arena is memory like any other."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 from hypothesis import strategies as st
 from network_graphs import drawn
 from numpy.typing import NDArray
 
+from autotune import _native
+from autotune.backends.native.executable import Layout, table_of
+from autotune.backends.native.printed import PrintedProgram
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload, reference_outputs
 from autotune.networks.graph import (
     Graph,
-    Node,
     Value,
     Window,
     binary,
@@ -31,9 +36,10 @@ from autotune.networks.graph import (
     transpose,
     unary,
 )
-from autotune.networks.graph.host import run_on_host
+from autotune.networks.plan.cpu_network import HostTable, array_at
 from autotune.networks.plan.planning import plan_graph
-from autotune.runtime.plan import Call, Check, Copy, HostCall, Operand, Place, Plan, unrolled
+from autotune.networks.plan.steps import FRAME, written_steps
+from autotune.runtime.plan import Call, Copy, HostCall, Operand, Place, Plan, leaves
 
 __all__ = ["graphs", "numpy_plan", "recurrence", "run_plan", "values_for"]
 
@@ -61,9 +67,9 @@ def values_for(graph: Graph, seed: int = 0) -> dict[str, Array]:
 
 
 def run_plan(plan: Plan[Workload], graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a plan, computed by numpy in an arena that holds nothing but poison before.
+    """The outputs of a plan, whose steps are made as networks make them, in guarded memory.
 
-    What lies around arena and outputs is found as it was.
+    The arena holds nothing but poison before; what lies around it and outputs is found as it was.
     """
     sizes = [
         int(np.prod(it.shape)) * element_type(it.dtype).bytes for it in graph.outputs.values()
@@ -76,6 +82,14 @@ def run_plan(plan: Plan[Workload], graph: Graph, inputs: Mapping[str, Array]) ->
         "constant": [_bytes(it.array) for it in plan.constants if it.array is not None],
         "arena": [arena[GUARD : arena.size - GUARD]],
     }
+    for step in leaves(plan.steps):
+        if isinstance(step, Call):
+            assert all(place.is_aligned(64) for place in step.arguments)
+        elif isinstance(step, HostCall):
+            read, written = ({it.place for it in part} for part in (step.operands, step.results))
+            assert not read & written
+        elif isinstance(step, Copy):
+            assert step.source != step.target
     _run(plan, begins)
     for memory in (*outputs, arena):
         assert (memory[:GUARD] == POISON).all() and (memory[-GUARD:] == POISON).all()
@@ -88,56 +102,56 @@ def run_plan(plan: Plan[Workload], graph: Graph, inputs: Mapping[str, Array]) ->
 
 
 def _run(plan: Plan[Workload], begins: Mapping[str, Sequence[Array]]) -> None:
-    def memory(place: Place, size: int) -> Array:
-        whole = begins[place.kind][place.number]
-        assert place.offset >= 0 and place.offset + size <= whole.size, place
-        assert not place.strides
-        return whole[place.offset : place.offset + size]
-
-    def array(operand: Operand) -> Array:
-        kind = element_type(operand.dtype).dtype
-        return memory(operand.place, operand.bytes).view(kind).reshape(operand.shape)
-
-    def results(written: Sequence[Operand], found: Sequence[Array], read: Sequence[Place]) -> None:
-        for operand, result in zip(written, found, strict=True):
-            for place in read:
-                assert operand.place != place
-            array(operand)[...] = result
-
-    for step in unrolled(plan.steps):
-        if isinstance(step, Copy):
-            assert step.source != step.target
-            memory(step.target, step.bytes)[:] = memory(step.source, step.bytes).copy()
-        elif isinstance(step, Check):
-            step.requirement.check(array(step.operand), step.label)
-        elif isinstance(step, HostCall):
-            names = [
-                input_value(f"x{n}", it.shape, it.dtype) for n, it in enumerate(step.operands)
-            ]
-            kinds = tuple((it.shape, it.dtype) for it in step.results)
-            node = Node(step.operator, tuple(names), kinds)
-            places = [it.place for it in step.operands]
-            results(step.results, run_on_host(node, [array(it) for it in step.operands]), places)
-        else:
-            _call(plan.programs[step.program], step, array, results)
-
-
-def _call(workload: Workload, step: Call, array: Any, results: Any) -> None:
-    tensors = workload.tensors
-    names = [*(it.name for it in workload.inputs), *workload.outputs]
-    operands = [
-        Operand(place, tensors[name].shape, tensors[name].dtype)
-        for place, name in zip(step.arguments, names, strict=True)
-    ]
-    assert all(it.place.offset % 64 == 0 for it in operands)
-    count = len(workload.inputs)
-    given = {
-        it.name: array(operand) for it, operand in zip(workload.inputs, operands, strict=False)
+    errors: list[BaseException] = []
+    functions = [_PROGRAM(partial(_call, it, errors)) for it in plan.programs.values()]
+    own = {
+        key: PrintedProgram("", Layout((), (), False), len(it.inputs) + len(it.outputs))
+        for key, it in plan.programs.items()
     }
-    with np.errstate(all="ignore"):
-        found = reference_outputs(workload, given)
-    places = [it.place for it in operands[:count]]
-    results(operands[count:], [found[name] for name in workload.outputs], places)
+    steps = written_steps(evolve(plan, programs=own))
+    hosts = HostTable([it for it in leaves(plan.steps) if isinstance(it, HostCall)])
+    failure = ctypes.c_int64()
+    tables = {
+        "programs": table_of([ctypes.cast(it, ctypes.c_void_p).value or 0 for it in functions]),
+        "hosts": hosts.table,
+        "failure": failure,
+        **{
+            f"{kind}s": table_of([it.ctypes.data for it in begins[kind]])
+            for kind in ("input", "output", "constant")
+        },
+    }
+    words = {name: ctypes.addressof(table) for name, table in tables.items()}
+    words |= {"steps": steps.ctypes.data, "arena": begins["arena"][0].ctypes.data, "threads": 1}
+    frame = (ctypes.c_uint64 * len(FRAME))(*(words.get(name, 0) for name in FRAME))
+    run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_native.step_runner())
+    assert (run(ctypes.addressof(frame)), errors) == (0, [])
+
+
+_PROGRAM = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p
+)
+
+
+def _call(
+    workload: Workload, errors: list[BaseException], arrays: Any, _launch: Any, _pool: Any
+) -> int:
+    """A program of a workload, by numpy."""
+    try:
+        tensors, count = workload.tensors, len(workload.inputs)
+        names = [*(it.name for it in workload.inputs), *workload.outputs]
+        found = [
+            array_at(arrays[at], Operand(Place("arena"), tensors[name].shape, tensors[name].dtype))
+            for at, name in enumerate(names)
+        ]
+        for written in found[count:]:
+            assert not any(np.may_share_memory(written, read) for read in found[:count])
+        with np.errstate(all="ignore"):
+            right = reference_outputs(workload, dict(zip(names, found[:count], strict=False)))
+        for name, written in zip(workload.outputs, found[count:], strict=True):
+            written[...] = right[name]
+    except BaseException as error:  # C knows none
+        errors.append(error)
+    return 0
 
 
 def _bytes(array: Array) -> Array:

@@ -16,6 +16,7 @@ from autotune.backends.backend import ForeignSchedules as ForeignSchedules
 from autotune.backends.backend import ImportedProgram as ImportedProgram
 from autotune.backends.backend import InvalidSchedule as InvalidSchedule
 from autotune.backends.backend import LoweredProgram as LoweredProgram
+from autotune.backends.backend import ProgramFile as ProgramFile
 from autotune.backends.backend import UnsupportedExport as UnsupportedExport
 from autotune.backends.cuda_compilers import COMPILER_VARIABLE as COMPILER_VARIABLE
 from autotune.backends.cuda_compilers import CudaCompiler as CudaCompiler
@@ -39,4 +40,3 @@ from autotune.backends.native_call import NativeCallFailed as NativeCallFailed
 from autotune.backends.native_call import sample_native_call as sample_native_call
 from autotune.backends.native_call import time_native_call as time_native_call
 from autotune.backends.parking import park_threads as park_threads
-from autotune.backends.program_file import ProgramFile as ProgramFile

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from autotune.backends.native_call import NativeCall
@@ -57,6 +57,21 @@ class BuildRequest:
     target: Target
     threads: int
     quick: bool = False
+
+
+@frozen
+class ProgramFile:
+    """A program in a file. Which backend imports it depends on its format.
+
+    Attributes:
+        path: The file.
+        format: Its format, such as ``"mlir"``.
+        function: The function that is meant, where the file has several.
+    """
+
+    path: Path = field(converter=Path)
+    format: str
+    function: str | None = None
 
 
 @frozen

@@ -271,7 +271,8 @@ def _run_loaded(
     # The scheduler gives every task its first trials in this order: a budget that ends before it
     # has gone to where most time is expected.
     weights = _weights(tasks, counts)
-    tunable = sorted(filter(_is_tunable, tasks), key=lambda it: -weights[it.name] * it.work)
+    tunable = [it for it in tasks if it.is_tunable]
+    tunable.sort(key=lambda it: -weights[it.name] * it.work)
     refused: dict[int, AutotuneError] = {}
     fallen: dict[int, str] = {}
     given = [_given(task, weights[task.name], network.backend) for task in tunable]
@@ -282,7 +283,7 @@ def _run_loaded(
             # Before any worker has the device, whose memory and time are its own then.
             reserve = check.run()
             release_unused()
-            meanwhile = partial(_known, reserve)
+            meanwhile = partial(evolve, reserve)
         results = run_tasks(
             given,
             options,
@@ -311,10 +312,6 @@ def _given(task: UniqueTask, weight: float, backend: str) -> Task:
         return Task(task.workload, weight, task.name)
     imported = {} if task.imported is None else {backend: task.imported}
     return Task(task.program, weight, task.name, imported)
-
-
-def _known(reserve: Reserve) -> Reserve:
-    return reserve
 
 
 def _tuned_task(
@@ -446,7 +443,7 @@ class Coverage:
 def model_tasks(source: Source, reading: ModelOptions, options: TuneOptions) -> Coverage:
     """The tasks of a network, those of most work first, and which the search space can express."""
     network, tasks, options = _loaded(source, reading, options)
-    tunable = list(filter(_is_tunable, tasks))
+    tunable = [it for it in tasks if it.is_tunable]
     refused: dict[int, AutotuneError] = {}
     given = [_given(task, task.occurrences, network.backend) for task in tunable]
     spaces, _ = tasks_on_backends(given, options, refused, {}, measures=False)
@@ -516,10 +513,6 @@ def _chosen_backends(known: tuple[str, ...], options: TuneOptions) -> tuple[str,
         options: How to tune.
     """
     return options.backend or backend_of_parts(options) or known[:1]
-
-
-def _is_tunable(task: UniqueTask) -> bool:
-    return task.is_tunable
 
 
 def _emit(options: TuneOptions, event: Any) -> None:

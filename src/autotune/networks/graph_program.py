@@ -33,21 +33,15 @@ from autotune.networks.frontend import (
     Rival,
 )
 from autotune.networks.graph import Graph, Loop, Node, Requirement, Value, evaluate
-from autotune.networks.library.saving import Held, MadeFor, check_saving, save_library
+from autotune.networks.library.saving import Held, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.passes.workload_forms import is_elementwise, is_reshape
-from autotune.networks.plan.cpu_network import (
-    compile_elsewhere,
-    compile_network,
-    lacks_here,
-    printed_for,
-)
+from autotune.networks.plan.cpu_network import BuiltPlan, compile_network, printed_for
 from autotune.networks.plan.cuda_network import (
     checked_on_device,
     compile_device_network,
     device_backend,
 )
-from autotune.networks.plan.loading import BuiltPlan
 from autotune.networks.running import compare_outputs
 from autotune.runtime.arrays import NetworkTensor, as_numpy, numpy_type, stored_array
 from autotune.runtime.calling import DeviceCheck
@@ -282,9 +276,7 @@ class GraphProgram(NetworkProgram):
             for it in self.tasks
             if isinstance(it.program, Workload)
         }
-        save = partial(self._save, MadeFor(self.name, target, threads), chosen)
-        if lacks_here(target):
-            return compile_elsewhere(self.graph, schedules, target, threads, save, names)
+        save = partial(self._save, chosen)
         return compile_network(self.graph, schedules, target, threads, names, save)
 
     def _held(self) -> tuple[Held, ...]:
@@ -298,15 +290,11 @@ class GraphProgram(NetworkProgram):
         )
 
     def _save(
-        self,
-        made_for: MadeFor,
-        chosen: Mapping[str, Record | None],
-        built: BuiltPlan,
-        path: Path,
+        self, chosen: Mapping[str, Record | None], built: BuiltPlan, path: Path
     ) -> tuple[str, ...]:
         """Write a library, or another form that the source has, by the ending of the name."""
         if path.suffix not in self._source.forms:
-            return save_library(made_for, built, path, held=self._held())
+            return save_library(self.name, built, path, held=self._held())
         records = {
             it.program.digest: record
             for it in self.tasks

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import astuple, define, evolve, field, frozen
 
 from autotune.backends import Backend, ImportedProgram
 from autotune.errors import AutotuneError, InvalidValueError, PluginError
@@ -29,32 +29,20 @@ _FLOP_PER_BYTE = 2
 
 
 @frozen(eq=False)
-class UniqueTask:
-    """Tasks of a network that compute the same, as one.
+class UniqueTask(NetworkTask):
+    """Tasks of a network that compute the same, as the first of them with calls of all.
 
     Attributes:
-        name: Of the first of them.
         names: Of all of them.
-        program: Of the first of them.
-        imported: That program as the backend imports it; None where it cannot, and of a workload.
+        imported: The program as the backend imports it; None where it cannot, and of a workload.
         workload: What they compute; None where the backend cannot say.
-        occurrences: Calls of all of them in one inference.
-        flop: Of one call.
-        nodes: Operators of the graph that they came from.
-        view: Whether there is nothing to compute.
         refusal: Why it cannot be tuned, in one line; "" where it can.
     """
 
-    name: str
-    names: tuple[str, ...]
-    program: object
-    imported: ImportedProgram | None
-    workload: Workload | None
-    occurrences: int
-    flop: float
-    nodes: tuple[str, ...]
-    view: bool = False
-    refusal: str = ""
+    names: tuple[str, ...] = field(kw_only=True)
+    imported: ImportedProgram | None = field(default=None, kw_only=True)
+    workload: Workload | None = field(default=None, kw_only=True)
+    refusal: str = field(default="", kw_only=True)
 
     @property
     def is_tunable(self) -> bool:
@@ -164,16 +152,11 @@ def unique_tasks(network: NetworkProgram) -> tuple[UniqueTask, ...]:
         first = found.get(digest)
         if first is None:
             found[digest] = UniqueTask(
-                task.name,
-                (task.name,),
-                task.program,
-                imported,
-                workload,
-                task.occurrences,
-                task.flop,
-                task.nodes,
-                task.view,
-                refusal,
+                *astuple(task, recurse=False),
+                names=(task.name,),
+                imported=imported,
+                workload=workload,
+                refusal=refusal,
             )
         else:
             found[digest] = evolve(

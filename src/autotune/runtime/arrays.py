@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -16,11 +17,13 @@ from autotune.errors import InvalidValueError
 
 __all__ = [
     "NetworkTensor",
+    "address_of",
     "aligned_inputs",
     "as_numpy",
     "check_examples",
     "converter_to",
     "handed_back",
+    "located_inputs",
     "numpy_type",
     "random_examples",
     "read_array",
@@ -79,9 +82,26 @@ def as_numpy(value: Any) -> Array:
 
 
 def aligned_inputs(inputs: Sequence[NetworkTensor], given: Sequence[Any]) -> list[Array]:
-    """Inputs of a call as code may read them: each begins at a multiple of 64 bytes.
+    """Inputs of a call as code may read them, which each begin at a multiple of 64 bytes.
 
-    Arrays that are aligned, contiguous and writeable are taken as they are, others copied.
+    Raises:
+        InvalidValueError: as of :func:`located_inputs`.
+    """
+    kinds = [numpy_type(tensor.dtype) for tensor in inputs]
+    return [array for array, _ in located_inputs(inputs, kinds, given)]
+
+
+def located_inputs(
+    inputs: Sequence[NetworkTensor], kinds: Sequence[np.dtype[Any]], given: Sequence[Any]
+) -> list[tuple[Array, int]]:
+    """Inputs of a call as code may read them, each with its address: a multiple of 64 bytes.
+
+    Arrays that are aligned and contiguous are taken as they are, others copied.
+
+    Args:
+        inputs: The tensors.
+        kinds: Types of arrays as programs have them, which may be given, too.
+        given: What a caller gave for them.
 
     Raises:
         InvalidValueError: one is missing, or of another shape or type.
@@ -89,18 +109,29 @@ def aligned_inputs(inputs: Sequence[NetworkTensor], given: Sequence[Any]) -> lis
     if len(given) != len(inputs):
         names = ", ".join(repr(tensor.name) for tensor in inputs)
         raise InvalidValueError(f"{len(given)} inputs; the network takes {names}")
-    return [_aligned(tensor, value) for tensor, value in zip(inputs, given, strict=True)]
+    return [_located(*each) for each in zip(inputs, kinds, given, strict=True)]
 
 
-def _aligned(tensor: NetworkTensor, value: Any) -> Array:
-    array = as_numpy(value)
-    if array.shape != tensor.shape or str(array.dtype) != tensor.dtype:
+def _located(tensor: NetworkTensor, kind: np.dtype[Any], value: Any) -> tuple[Array, int]:
+    is_plain = type(value) is np.ndarray and value.dtype == kind
+    array: Array = value if is_plain else as_numpy(value)
+    if array.shape != tensor.shape or (array.dtype != kind and str(array.dtype) != tensor.dtype):
         raise InvalidValueError(
             f"input {tensor.name!r} is {array.dtype}{list(array.shape)}; the network takes "
             f"{tensor.dtype}{list(tensor.shape)}"
         )
-    usable = array.flags.c_contiguous and array.flags.writeable
-    return aligned_copy(array) if not usable or array.ctypes.data % ALIGNMENT else array
+    array = array if array.dtype == kind else array.view(kind)
+    if array.flags.c_contiguous and not (address := address_of(array)) % ALIGNMENT:
+        return array, address
+    array = aligned_copy(array)
+    return array, address_of(array)
+
+
+def address_of(array: Any) -> int:
+    """Address of a contiguous array: faster than numpy says it, if it may be written to."""
+    if array.flags.writeable and array.size and array.dtype.isbuiltin == 1:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    return int(array.ctypes.data)
 
 
 def stored_array(array: Array, dtype: str) -> Array:

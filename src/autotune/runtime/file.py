@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.backends import CudaProgram
@@ -22,7 +20,7 @@ from autotune.errors import AutotuneError, InvalidValueError, one_line
 from autotune.ir.element_types import element_type
 from autotune.runtime.arrays import NetworkTensor
 from autotune.runtime.calling import DeviceCheck
-from autotune.runtime.loaded import ALIGNMENT, DeviceProgram, device_steps
+from autotune.runtime.loaded import DeviceProgram, device_steps
 from autotune.runtime.plan import (
     Call,
     Constant,
@@ -32,25 +30,19 @@ from autotune.runtime.plan import (
     Repeat,
     Requirement,
     Step,
-    place_values,
     places_of,
 )
 from autotune.targets import Target
 
-__all__ = ["CUDA_FILE_VERSION", "NamedCall", "plan_of_calls", "read_file", "write_file"]
+__all__ = ["CUDA_FILE_VERSION", "read_file", "write_file"]
 
 CUDA_FILE_VERSION = 2
-"""Grows when the form changes; files of all versions before are read."""
-
-_READ_VERSIONS = (1, CUDA_FILE_VERSION)
+"""Grows when the form changes. No release has written files of the first version."""
 
 _SCHEMA = "autotune.cuda_network"
 _PLAN, _CONSTANTS = "network.json", "constants"
 # A zip file holds dates; equal networks have equal files.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-
-Array = NDArray[Any]
-ReadConstant = Callable[[str, int], NDArray[Any]]
 
 
 def read_file(path: Path) -> tuple[Plan[DeviceProgram], Target, list[DeviceCheck]]:
@@ -62,14 +54,13 @@ def read_file(path: Path) -> tuple[Plan[DeviceProgram], Target, list[DeviceCheck
     try:
         with zipfile.ZipFile(path) as archive:
             data = json.loads(archive.read(_PLAN))
-            if data["schema"] != _SCHEMA or data["version"] not in _READ_VERSIONS:
+            if (data["schema"], data["version"]) != (_SCHEMA, CUDA_FILE_VERSION):
                 raise InvalidValueError(
                     f"it is {data['schema']!r} of version {data['version']!r}, and not "
-                    f"{_SCHEMA!r} of version {' or '.join(map(str, _READ_VERSIONS))}"
+                    f"{_SCHEMA!r} of version {CUDA_FILE_VERSION}"
                 )
             target = Target.from_json(data["target"])
-            read = _named_plan if data["version"] == 1 else _plan
-            plan = read(data, partial(_constant, archive))
+            plan = _plan(data, archive)
             checks = [_check(it, len(plan.outputs)) for it in data.get("checks", ())]
     except (AutotuneError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
         why = one_line(str(error) or type(error).__name__)
@@ -140,7 +131,7 @@ def _check_data(check: DeviceCheck) -> dict[str, Any]:
     return {"output": check.output, "label": check.label, **bounds}
 
 
-def _plan(data: Mapping[str, Any], constant: ReadConstant) -> Plan[DeviceProgram]:
+def _plan(data: Mapping[str, Any], archive: zipfile.ZipFile) -> Plan[DeviceProgram]:
     programs = {
         str(number): DeviceProgram(
             CudaProgram.from_json(it["program"]), tuple(map(str, it["arguments"]))
@@ -148,7 +139,8 @@ def _plan(data: Mapping[str, Any], constant: ReadConstant) -> Plan[DeviceProgram
         for number, it in enumerate(data["programs"])
     }
     arrays = [
-        constant(str(number), _whole(size, 0)) for number, size in enumerate(data["constants"])
+        _constant(archive, number, _whole(size, 0))
+        for number, size in enumerate(data["constants"])
     ]
     plan = Plan(
         programs,
@@ -213,26 +205,6 @@ def _check(data: Mapping[str, Any], outputs: int) -> DeviceCheck:
     return DeviceCheck(output, known, str(data["label"]))
 
 
-def _named_plan(data: Mapping[str, Any], constant: ReadConstant) -> Plan[DeviceProgram]:
-    """Plan of a file of the first version: calls on values by their names."""
-    calls = [
-        (str(it["task"]), {str(key): str(value) for key, value in it["arguments"].items()})
-        for it in data["calls"]
-    ]
-    arguments = {task: tuple(given) for task, given in reversed(calls)}
-    programs = {
-        str(name): DeviceProgram(CudaProgram.from_json(it), arguments.get(str(name), ()))
-        for name, it in data["programs"].items()
-    }
-    return plan_of_calls(
-        programs,
-        [NamedCall(task, tuple(given[it] for it in arguments[task])) for task, given in calls],
-        {str(name): _whole(size, 1) for name, size in data["sizes"].items()},
-        {str(name): constant(name, _whole(size, 0)) for name, size in data["constants"].items()},
-        *([(_tensor(it), str(it["value"])) for it in data[key]] for key in ("inputs", "outputs")),
-    )
-
-
 def _tensor(data: Mapping[str, Any]) -> NetworkTensor:
     shape = tuple(_whole(extent, 0) for extent in data["shape"])
     tensor = NetworkTensor(str(data["name"]), shape, str(data["dtype"]))
@@ -240,10 +212,10 @@ def _tensor(data: Mapping[str, Any]) -> NetworkTensor:
     return tensor
 
 
-def _constant(archive: zipfile.ZipFile, name: str, size: int) -> NDArray[Any]:
-    content = archive.read(f"{_CONSTANTS}/{name}")
+def _constant(archive: zipfile.ZipFile, number: int, size: int) -> NDArray[Any]:
+    content = archive.read(f"{_CONSTANTS}/{number}")
     if len(content) != size:
-        raise ValueError(f"constant {name!r} has {len(content)} bytes, and not {size}")
+        raise ValueError(f"constant '{number}' has {len(content)} bytes, and not {size}")
     return np.frombuffer(content, np.uint8)
 
 
@@ -251,82 +223,3 @@ def _whole(value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**48:
         raise ValueError(f"{value!r} is no size")
     return value
-
-
-@frozen
-class NamedCall:
-    """A call of a program on values by their names, in the order of its arguments."""
-
-    program: str
-    values: tuple[str, ...]
-
-
-def plan_of_calls(
-    programs: Mapping[str, DeviceProgram],
-    calls: Sequence[NamedCall],
-    sizes: Mapping[str, int],
-    constants: Mapping[str, Array],
-    inputs: Sequence[tuple[NetworkTensor, str]],
-    outputs: Sequence[tuple[NetworkTensor, str]],
-) -> Plan[DeviceProgram]:
-    """A plan of calls on values that have names.
-
-    A value that is another one in another shape has that one's name.
-
-    Args:
-        programs: By name of the task.
-        calls: In order; a value is written before it is read.
-        sizes: Bytes of every value that is no constant, by name.
-        constants: Values that are the same in every call, by name.
-        inputs: The network's inputs, and the names of their values.
-        outputs: Its outputs, and the names of theirs.
-
-    Raises:
-        InvalidValueError: a call or an output is of a value that there is not, or an input or an
-            output is of another size than its value.
-    """
-    given = {value: number for number, (_, value) in enumerate(inputs)}
-    held = {**sizes, **{name: it.nbytes for name, it in constants.items()}}
-    results = [value for _, value in outputs]
-    for name in (*(it for call in calls for it in call.values), *results, *given):
-        if name not in held:
-            raise InvalidValueError(f"a network uses the value {name!r}, which nothing is")
-    bytes_of = {}
-    for tensor, value in (*inputs, *outputs):
-        bytes_of[value] = tensor.bytes
-        if bytes_of[value] > held[value]:
-            raise InvalidValueError(f"tensor {tensor.name!r} is larger than its value")
-    places = {name: Place("constant", number) for number, name in enumerate(constants)}
-    places |= {name: Place("input", number) for name, number in given.items()}
-    for number, name in enumerate(results):
-        places.setdefault(name, Place("output", number))
-    lives = _lives(calls, places)
-    own = {name: sizes[name] for name in lives}
-    offsets, arena = place_values(own, lives, ALIGNMENT)
-    places |= {name: Place("arena", 0, offset) for name, offset in offsets.items()}
-    copies = [
-        Copy(places[name], Place("output", number), bytes_of[name])
-        for number, name in enumerate(results)
-        if places[name] != Place("output", number)
-    ]
-    steps = [Call(call.program, tuple(places[it] for it in call.values)) for call in calls]
-    return Plan(
-        programs,
-        {name: name for name in programs},
-        (*steps, *copies),
-        tuple(Constant(array, array.nbytes) for array in constants.values()),
-        (),
-        arena,
-        tuple(tensor for tensor, _ in inputs),
-        tuple(tensor for tensor, _ in outputs),
-    )
-
-
-def _lives(calls: Sequence[NamedCall], placed: Mapping[str, Place]) -> dict[str, tuple[int, int]]:
-    """First and last call that each value is needed in which has no place yet."""
-    found: dict[str, tuple[int, int]] = {}
-    for number, call in enumerate(calls):
-        for name in call.values:
-            if name not in placed:
-                found[name] = found.get(name, (number, number))[0], number
-    return found

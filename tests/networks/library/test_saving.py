@@ -40,11 +40,14 @@ from autotune.networks.graph import (
     unary,
 )
 from autotune.networks.library.loaded import load_network
-from autotune.networks.library.saving import MadeFor, save_library
-from autotune.networks.plan.cpu_network import ElsewhereNetwork, compile_elsewhere, printed_for
-from autotune.networks.plan.loading import BuiltPlan, load_plan
-from autotune.networks.plan.native_program import native_program
-from autotune.networks.plan.planning import plan_of
+from autotune.networks.library.saving import save_library
+from autotune.networks.plan.cpu_network import (
+    BuiltPlan,
+    CpuNetwork,
+    compile_network,
+    printed_for,
+)
+from autotune.networks.plan.planning import native_program
 from autotune.targets import Target, detect_cpu
 from autotune.testing.programs import sample_candidates
 
@@ -109,11 +112,11 @@ def planned(whole: Graph) -> BuiltPlan:
     for it in whole.workloads:
         drawn = sample_candidates(NativeBackend(), it, machine())[::-1]
         programs = [native_program(it, each, machine(), THREADS) for each in drawn]
-        most = max(range(len(drawn)), key=lambda at: programs[at].thread_scratch)
+        most = max(range(len(drawn)), key=lambda at: programs[at].memory.each)
         candidates[it.digest] = drawn[most]
-    found = load_plan(plan_of(whole, candidates, machine(), THREADS), machine())
+    found = compile_network(whole, candidates, machine(), THREADS)
     made = found.plan.programs.values()
-    assert any(it.packed for it in made) and any(it.thread_scratch for it in made)
+    assert any(it.layout.packed for it in made) and any(it.memory.each for it in made)
     return found.built
 
 
@@ -123,13 +126,13 @@ def built_plan() -> BuiltPlan:
 
 
 PLAIN = ("last", "kept", "angle", "places", "parts", "shares")
-MADE_FOR = partial(MadeFor, "a network */", threads=THREADS)
+NAME = "a network */"
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("library") / "net.so"
-    (said,) = save_library(MADE_FOR(target=machine()), built_plan(), path)
+    (said,) = save_library(NAME, built_plan(), path)
     assert str(path.with_suffix(".h")) in said
     return path
 
@@ -216,7 +219,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole = graph()
     outputs = {name: whole.outputs[name] for name in PLAIN}
     path = tmp_path_factory.mktemp("plain") / "plain.so"
-    save_library(MADE_FOR(target=machine()), planned(Graph(whole.inputs, outputs)), path)
+    save_library(NAME, planned(Graph(whole.inputs, outputs)), path)
     return path
 
 
@@ -260,14 +263,14 @@ def test_a_program_of_c_calls_it(library: Path, tmp_path: Path) -> None:
 ARM = machine_of_triple("aarch64-linux-gnu:cortex-a72").target
 
 
-def elsewhere(target: Target) -> ElsewhereNetwork:
+def elsewhere(target: Target) -> CpuNetwork:
     """The network for another processor, with a schedule for each of its workloads."""
     whole, printed = graph(), printed_for(target)
     candidates = {
         it.digest: sample_candidates(NativeBackend(), it, printed)[-1] for it in whole.workloads
     }
-    save = partial(save_library, MADE_FOR(target=target))
-    return compile_elsewhere(whole, candidates, target, THREADS, save)
+    save = partial(save_library, NAME)
+    return compile_network(whole, candidates, target, THREADS, save=save)
 
 
 @pytest.mark.needs("aarch64-linux-gnu-gcc", "qemu-aarch64")
@@ -367,7 +370,7 @@ def test_a_processor_that_lacks_something_is_told_what(tmp_path: Path) -> None:
         machine(), name="another one", features=(*machine().features, missing[0], missing[-1])
     )
     path = tmp_path / "other.so"
-    save_library(MADE_FOR(target=target), built_plan(), path)
+    save_library(NAME, evolve(built_plan(), target=target), path)
     with pytest.raises(InvalidValueError) as caught:
         load_network(path)(*given())
     assert str(caught.value) == (
@@ -399,7 +402,7 @@ def test_files_that_are_no_network(library: Path, tmp_path: Path) -> None:
 
 def test_large_weights_lie_beside_it(tmp_path: Path) -> None:
     path, weights = tmp_path / "large.so", tmp_path / "large.weights"
-    lines = save_library(MADE_FOR(target=machine()), built_plan(), path, most_embedded=1000)
+    lines = save_library(NAME, built_plan(), path, most_embedded=1000)
     assert "which have to stay beside large.so" in lines[1]
     assert weights.stat().st_size > 4096 + 4 * 40 * 24
     check(load_network(path)(*given()))
@@ -422,7 +425,7 @@ def test_large_weights_lie_beside_it(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save = partial(save_library, MADE_FOR(target=machine()), built_plan())
+    save = partial(save_library, NAME, built_plan())
     with pytest.raises(InvalidValueError, match=r"ends in \.so, and .*net\.tar' does not"):
         save(tmp_path / "net.tar")
     with pytest.raises(InvalidValueError, match="there is no folder"):

@@ -38,8 +38,7 @@ from autotune.networks.graph import (
 from autotune.networks.graph.making import compute
 from autotune.networks.plan import cpu_network
 from autotune.networks.plan.cpu_network import CpuNetwork, compile_network
-from autotune.networks.plan.native_program import native_program
-from autotune.networks.plan.planning import plan_of
+from autotune.networks.plan.planning import native_program, plan_of
 from autotune.runtime.plan import Packing
 from autotune.sketches import Candidate, prepacked_operands
 from autotune.targets import Target, detect_cpu, preset
@@ -164,21 +163,6 @@ def test_outputs_are_new_in_each_call() -> None:
         np.testing.assert_array_equal(before, now)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ([np.zeros((4, 16), np.float32)], "1 inputs; the network takes 'x', 'picks'"),
-        ([np.zeros((4, 16)), np.zeros(3, np.int64)], r"'x' is float64\[4, 16\]; the network"),
-        ([np.zeros((4, 1), np.float32), np.zeros(3, np.int64)], r"takes float32\[4, 16\]"),
-    ],
-)
-def test_inputs_are_checked(inputs: list[NDArray[Any]], message: str) -> None:
-    with pytest.raises(InvalidValueError, match=message):
-        network()[0](*inputs)
-    with pytest.raises(InvalidValueError, match="inputs are"):
-        network()[0].run({"x": inputs[0]})
-
-
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
 def test_conditions_that_do_not_hold_are_errors_and_no_signals(dtype: str) -> None:
     """As numpy's evaluator says them; the next call is as if nothing had been."""
@@ -255,18 +239,6 @@ def test_a_forked_child_calls_it() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_times_are_of_tasks_by_name() -> None:
-    graph = Graph((X,), {"y": layers(3)})
-    names = {it.digest: f"task {it.name}" for it in graph.workloads}
-    found = compile_network(graph, {}, machine(), 1, names)
-    given = [drawn((4, 16), "float32")]
-    profile = found.profile(given)
-    assert [*profile] == ["task matmul", "task tanh"]
-    assert all(0 < it < 1 for it in profile.values())
-    assert len(found.time_calls(given, 7)) == 7
-    check(found.run({"x": given[0]}), evaluate(graph, {"x": given[0]}))
-
-
 def product() -> tuple[Graph, Candidate]:
     """A network of two products with equal constants, and a schedule that packs them."""
     weights = drawn((24, 96), "float32", 3)
@@ -287,7 +259,7 @@ def test_constants_are_packed_once() -> None:
         candidate.sketch.workload.spelling, plan.packings[0].entry, 0, (1,)
     )
     found = compile_network(graph, chosen, machine(), 2)
-    assert found.loaded.constants[0] is None
+    assert found.built.constants[0] is None
     gc.collect()
     for seed in range(2):
         given = {"x": drawn((20, 24), "float32", seed)}
@@ -305,7 +277,7 @@ def test_schedules_are_of_equal_workloads() -> None:
         native_program(gemm(m=20, n=96, k=25), candidate, machine(), 1)
     equal = gemm(m=20, n=96, k=24).with_constants("B")
     assert equal.digest == candidate.sketch.workload.digest
-    assert native_program(equal, candidate, machine(), 1).packed
+    assert native_program(equal, candidate, machine(), 1).layout.packed
 
 
 def test_what_cannot_be_done_is_said() -> None:

@@ -34,10 +34,14 @@ __all__ = [
     "NativeExecutable",
     "NestExecutable",
     "Packed",
+    "Part",
     "Scratch",
+    "ScratchMemory",
     "ask_for_tiles",
     "launch_on",
+    "pack_constant",
     "read_program",
+    "table_of",
 ]
 
 
@@ -94,17 +98,51 @@ class Scratch:
 
 @frozen
 class Packed:
-    """A form of a constant that is made when a program is bound.
+    """A constant in other forms, which are made before a program runs.
 
     Attributes:
-        entry: The function that makes it; one makes all of a constant.
+        entry: The function that makes all of them.
         position: Of the constant among the inputs.
-        scratch: Number of the scratch memory that holds it.
+        scratch: Numbers of the scratch memory that holds them.
     """
 
     entry: str
     position: int
-    scratch: int
+    scratch: tuple[int, ...]
+
+
+@frozen
+class Part:
+    """The place of a buffer in scratch memory: at ``fixed + each * threads`` bytes.
+
+    Attributes:
+        position: Of the buffer among the arrays of the program.
+        fixed: Bytes.
+        each: Bytes.
+    """
+
+    position: int
+    fixed: int
+    each: int
+
+
+@frozen
+class ScratchMemory:
+    """Scratch memory of a program, of ``fixed + each * threads`` bytes.
+
+    Attributes:
+        parts: Where buffers lie in it.
+        fixed: Bytes.
+        each: Bytes for each thread.
+    """
+
+    parts: tuple[Part, ...]
+    fixed: int
+    each: int
+
+    def bytes(self, threads: int) -> int:
+        """Its size."""
+        return self.fixed + self.each * threads
 
 
 @frozen
@@ -113,7 +151,7 @@ class Layout:
 
     Attributes:
         scratch: Memory.
-        packed: Buffers of it that hold packed constants.
+        packed: Constants that are packed in parts of it.
         uses_tiles: Whether its process has to ask for the tile registers of AMX.
     """
 
@@ -126,12 +164,13 @@ class Layout:
         """The layout of a printed program."""
         inputs = [tensor.name for tensor in workload.inputs]
         names = [place.name for place in program.scratch]
+        packed = []
+        for (entry, operand), group in groupby(program.packed, lambda it: it[:2]):
+            scratch = tuple(names.index(place.name) for _, _, place in group)
+            packed.append(Packed(entry, inputs.index(operand), scratch))
         return Layout(
             tuple(Scratch(it.shape, it.dtype, it.depth > 0) for it in program.scratch),
-            tuple(
-                Packed(entry, inputs.index(operand), names.index(place.name))
-                for entry, operand, place in program.packed
-            ),
+            tuple(packed),
             program.uses_tiles,
         )
 
@@ -146,17 +185,38 @@ class Layout:
             Scratch(tuple(item["shape"]), item["dtype"], item["private"])
             for item in data["scratch"]
         )
-        packed = tuple(Packed(**item) for item in data["packed"])
+        packed = tuple(
+            Packed(item["entry"], item["position"], tuple(item["scratch"]))
+            for item in data["packed"]
+        )
         return Layout(scratch, packed, bool(data["uses_tiles"]))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
 
+    def memory(self, first: int) -> ScratchMemory:
+        """Places of the buffers that hold no packed constants.
+
+        There is a line between two: of equal sizes, they would share cache sets.
+
+        Args:
+            first: Position of the first scratch buffer among the arrays of the program.
+        """
+        packed = {number for it in self.packed for number in it.scratch}
+        parts, fixed, each = [], 0, 0
+        for number, scratch in enumerate(self.scratch):
+            if number in packed:
+                continue
+            parts.append(Part(first + number, fixed, each))
+            fixed += ALIGNMENT + (0 if scratch.private else scratch.bytes(1))
+            each += scratch.bytes(1) if scratch.private else 0
+        return ScratchMemory(tuple(parts), fixed, each)
+
     @property
     def entries(self) -> list[str]:
         """Names of the functions that are called."""
-        return [*dict.fromkeys(packed.entry for packed in self.packed), "run"]
+        return [*(packed.entry for packed in self.packed), "run"]
 
 
 class Code(Protocol):
@@ -198,63 +258,73 @@ class NestExecutable(Executable):
         check_arguments(self._workload, inputs, outputs)
         if self._layout.uses_tiles:
             ask_for_tiles()
-        scratch, memory = self._memory()
-        given, copies = [*inputs, *outputs], []
-        for entry, group in groupby(self._layout.packed, lambda it: it.entry):
-            packed = [*group]
-            made = self._pack(entry, packed, given, scratch)
-            for item, array in zip(packed, made, strict=True):
-                scratch[item.scratch] = array.ctypes.data
+        arrays = [*inputs, *outputs]
+        first = len(arrays)
+        needed = self._layout.memory(first)
+        memory = aligned_empty((needed.bytes(self._threads),), "uint8")
+        memory.fill(0)
+        addresses = [array.ctypes.data for array in arrays] + [0] * len(self._layout.scratch)
+        for part in needed.parts:
+            offset = part.fixed + part.each * self._threads
+            addresses[part.position] = memory.ctypes.data + offset
+        copies: list[Array] = []
+        for packed in self._layout.packed:
+            made = self._packed(packed, inputs[packed.position], first)
+            for number, array in zip(packed.scratch, made, strict=True):
+                addresses[first + number] = array.ctypes.data
             copies += made
-        call = self._call("run", given, scratch, (memory, copies))
+        table = table_of(addresses)
+        call = NativeCall(
+            address=self._code.address("run"),
+            arguments=(ctypes.addressof(table), *self._starts_tasks()),
+            keeps=(self._code, arrays, table, memory, copies),
+        )
         return NativeBoundCall(call, outputs, copies)
 
-    def _memory(self) -> tuple[list[int], Array]:
-        """Addresses of all scratch memory, and what holds it; packed constants have their own."""
-        own = {packed.scratch for packed in self._layout.packed}
-        sizes = [
-            0 if number in own else scratch.bytes(self._threads)
-            for number, scratch in enumerate(self._layout.scratch)
-        ]
-        # A line between two buffers: of equal sizes, they would share all their cache sets.
-        memory = aligned_empty((sum(sizes) + ALIGNMENT * (len(sizes) + 1),), "uint8")
-        memory.fill(0)
-        addresses, at = [], memory.ctypes.data
-        for size in sizes:
-            addresses.append(at)
-            at += size + ALIGNMENT
-        return addresses, memory
-
-    def _pack(
-        self, entry: str, packed: Sequence[Packed], given: list[Array], scratch: list[int]
-    ) -> list[Array]:
-        """Arrays that an entry makes of a constant."""
+    def _packed(self, packed: Packed, constant: Array, first: int) -> list[Array]:
+        """Arrays that are made of a constant."""
+        wanted = [self._layout.scratch[number] for number in packed.scratch]
+        arrays = [(it.shape, element_type(it.dtype).dtype) for it in wanted]
 
         def pack(made: list[Array]) -> None:
-            addresses = list(scratch)
-            for item, array in zip(packed, made, strict=True):
-                addresses[item.scratch] = array.ctypes.data
-            time_native_call(self._call(entry, given, addresses, made), 1)
+            starts_tasks = self._starts_tasks()
+            pack_constant(self._code, packed, first, [constant, *made], starts_tasks)
 
-        wanted = [self._layout.scratch[item.scratch] for item in packed]
-        arrays = [(it.shape, element_type(it.dtype).dtype) for it in wanted]
-        position = packed[0].position
-        return self._constants.packed(position, given[position], arrays, pack)
-
-    def _call(
-        self, entry: str, arrays: list[Array], scratch: list[int], keeps: object
-    ) -> NativeCall:
-        addresses = [*(array.ctypes.data for array in arrays), *scratch]
-        pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-        return NativeCall(
-            address=self._code.address(entry),
-            arguments=(ctypes.addressof(pointers), *self._starts_tasks()),
-            keeps=(self._code, tuple(arrays), pointers, keeps),
-        )
+        return self._constants.packed(packed.position, constant, arrays, pack)
 
     def _starts_tasks(self) -> tuple[int, ...]:
         """Arguments by which an entry starts tasks, behind the addresses of its arrays."""
         return ()
+
+
+def table_of(addresses: Sequence[int]) -> Any:
+    """An array of addresses that a program reads; there is one in it at least."""
+    return (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+
+
+def pack_constant(
+    code: Code,
+    packed: Packed,
+    first: int,
+    arrays: Sequence[Array],
+    starts_tasks: tuple[int, ...] = (0, 0),
+) -> None:
+    """Call what packs a constant.
+
+    Args:
+        code: Machine code of the program.
+        packed: The constant.
+        first: Position of the first scratch buffer among the program's arrays.
+        arrays: The constant, and what is made of it.
+        starts_tasks: Arguments by which the function starts tasks.
+    """
+    positions = [packed.position, *(first + number for number in packed.scratch)]
+    addresses = [0] * (max(positions) + 1)
+    for position, array in zip(positions, arrays, strict=True):
+        addresses[position] = array.ctypes.data
+    table = table_of(addresses)
+    arguments = (ctypes.addressof(table), *starts_tasks)
+    time_native_call(NativeCall(code.address(packed.entry), arguments, (table, arrays)), 1)
 
 
 class NativeExecutable(NestExecutable):

@@ -17,8 +17,9 @@ from attrs import field, frozen
 
 from autotune.backends.backend import BuildRequest
 from autotune.backends.native.backend import NativeBackend, candidate_of
-from autotune.backends.native.executable import Layout
+from autotune.backends.native.executable import Layout, ScratchMemory
 from autotune.backends.native.machine_code import object_cache
+from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, Tensorize
 from autotune.sketches.intrinsics import INTRINSICS
 
@@ -34,13 +35,34 @@ _PRINTERS = ("backends/native", "ir", "lower", "nest", "sketches")
 class PrintedProgram:
     """A printed program.
 
+    It is called as ``run(arrays, launch, pool)``, where ``arrays`` holds the addresses of what the
+    workload reads and writes, then those of scratch buffers and of packed constants.
+
     Attributes:
         text: In LLVM IR.
         layout: Its scratch buffers and packed constants.
+        own: Number of the inputs and outputs of its workload.
     """
 
     text: str = field(repr=False)
     layout: Layout
+    own: int
+
+    @property
+    def arrays(self) -> int:
+        """Number of all arrays."""
+        return self.own + len(self.layout.scratch)
+
+    @property
+    def memory(self) -> ScratchMemory:
+        """The scratch memory without packed constants."""
+        return self.layout.memory(self.own)
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Among its arrays, of what it reads and writes and then of packed constants."""
+        made = (number for it in self.layout.packed for number in it.scratch)
+        return (*range(self.own), *(self.own + number for number in made))
 
 
 def printed_program(request: BuildRequest) -> PrintedProgram:
@@ -56,15 +78,24 @@ def printed_program(request: BuildRequest) -> PrintedProgram:
     name = _name(request, candidate)
     found = cache.find(name)
     if found is not None:
-        return _read(found)
+        content = json.loads(zlib.decompress(found))
+        return PrintedProgram(
+            content["text"], Layout.from_json(content["layout"]), _own(request.workload)
+        )
     made = _printed(request)
-    cache.keep(name, _written(made))
+    content = {"text": made.text, "layout": made.layout.to_json()}
+    cache.keep(name, zlib.compress(json.dumps(content).encode(), 1))
     return made
 
 
 def _printed(request: BuildRequest) -> PrintedProgram:
     program = NativeBackend().lower(request).program
-    return PrintedProgram(str(program.text), Layout.of(program, request.workload))
+    layout = Layout.of(program, request.workload)
+    return PrintedProgram(str(program.text), layout, _own(request.workload))
+
+
+def _own(workload: Workload) -> int:
+    return len(workload.inputs) + len(workload.outputs)
 
 
 def _is_own(candidate: Candidate) -> bool:
@@ -92,13 +123,3 @@ def _printers() -> str:
         text = path.read_bytes()
         digest.update(f"{path.relative_to(_FOLDER)} {len(text)}\n".encode() + text)
     return digest.hexdigest()
-
-
-def _written(program: PrintedProgram) -> bytes:
-    content = {"text": program.text, "layout": program.layout.to_json()}
-    return zlib.compress(json.dumps(content).encode(), 1)
-
-
-def _read(data: bytes) -> PrintedProgram:
-    content = json.loads(zlib.decompress(data))
-    return PrintedProgram(content["text"], Layout.from_json(content["layout"]))

@@ -58,7 +58,6 @@ class LoadedNetwork:
         self._states = _tensors(library.autotune_network_states)
         library.autotune_network_state.restype = c_void_p
         library.autotune_network_reset.restype = None
-        self._kinds = [_stored(it.dtype) for it in self.outputs]
         library.autotune_network_error.restype = c_char_p
         library.autotune_network_threads.restype = c_int64
         library.autotune_network_set_threads.argtypes = (c_int64,)
@@ -115,12 +114,8 @@ class LoadedNetwork:
                 must not; the processor lacks instructions that the network needs; or its weights
                 are not beside it.
         """
-        given = aligned_inputs(self.inputs, inputs)
-        found = [
-            aligned_empty(it.shape, kind)
-            for it, kind in zip(self.outputs, self._kinds, strict=True)
-        ]
-        self._run(given, found)
+        call, found = self._placed(inputs)
+        call()
         like = inputs[0] if inputs else None
         return tuple(
             handed_back(array, tensor.dtype, like)
@@ -132,16 +127,12 @@ class LoadedNetwork:
 
         Each of them is a call like others, and writes the state.
         """
-        given = aligned_inputs(self.inputs, inputs)
-        found = [
-            aligned_empty(it.shape, kind)
-            for it, kind in zip(self.outputs, self._kinds, strict=True)
-        ]
-        self._run(given, found)
+        call, _ = self._placed(inputs)
+        call()
         times = []
         for _ in range(repeats):
             begin = time.perf_counter()
-            self._run(given, found)
+            call()
             times.append(time.perf_counter() - begin)
         return tuple(times)
 
@@ -166,12 +157,19 @@ class LoadedNetwork:
             raise InvalidValueError(f"{name!r} is no name of an operator, such as 'mine::net'")
         return _registered(self, name)
 
-    def _run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        addresses = [
+    def _placed(self, inputs: Sequence[Any]) -> tuple[Callable[[], None], list[Any]]:
+        """A call on inputs, and the outputs that it writes."""
+        given = aligned_inputs(self.inputs, inputs)
+        found = [aligned_empty(it.shape, _stored(it.dtype)) for it in self.outputs]
+        tables = [
             (c_void_p * max(1, len(arrays)))(*(it.ctypes.data for it in arrays))
-            for arrays in (inputs, outputs)
+            for arrays in (given, found)
         ]
-        self._check(self._library.autotune_network_run(*addresses))
+
+        def call(_kept: object = (given, found)) -> None:
+            self._check(self._library.autotune_network_run(*tables))
+
+        return call, found
 
     def _check(self, status: int) -> None:
         if status:

@@ -152,27 +152,13 @@ static int host_step(void *const *arrays, int64_t number) {
   return host_calls[number].function(&host_calls[number].call, arrays);
 }
 
-/* What the driver is given: see autotune/networks/plan/driver.py. */
-typedef struct {
-  const void *const *inputs;
-  void *const *outputs, *const *constants;
-  const program *programs;
-  int (*const *hosts)(void *const *, int64_t);
-  char *arena, *scratch;
-  int64_t threads;
-  autotune_network_launch *launch;
-  void *pool;
-  int64_t *times, *failure;
-} frame;
-
-extern int32_t autotune_network_steps(frame *given) __attribute__((visibility("hidden")));
-
 static int run_plan(const void *const *inputs, void *const *outputs, char *workspace,
                     int64_t threads, autotune_network_launch *launch, void *pool) {
   int64_t failure = 0;
-  frame given = {inputs, outputs, weights.arrays, programs, host_functions, workspace,
-                 workspace + ARENA_BYTES, threads, launch, pool, 0, &failure};
-  int32_t status = autotune_network_steps(&given);
+  autotune_frame given = {network_steps, (void *const *)inputs, outputs, weights.arrays, programs,
+                          host_functions, workspace, workspace + ARENA_BYTES, threads, launch, pool,
+                          0, &failure};
+  int status = autotune_run_steps(&given);
   if (status > 0) {
     const check *refused = &checks[status - 1];
     if (refused->divides && !failure)

@@ -1,6 +1,6 @@
 """Writing a network as a shared library: kernels, weights, plan, host operators, threads.
 
-What is compiled here is the driver and some C; kernels are the machine code that was measured.
+What is compiled here is some C; kernels are the machine code that was measured.
 
 In the process that builds a network its operators of the host stay those of numpy, which are the
 reference: C needs a compiler there, and they are a small part of any network.
@@ -36,12 +36,12 @@ from autotune.backends.native.exports import (
 )
 from autotune.backends.native.exports.features import TILES, detector
 from autotune.backends.native.machine_code import compile_library
+from autotune.backends.native.printed import PrintedProgram
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
 from autotune.networks.graph.host import BITWISE, FUNCTIONS
-from autotune.networks.plan.driver import print_driver
-from autotune.networks.plan.loading import BuiltPlan
-from autotune.networks.plan.native_program import NativeProgram
+from autotune.networks.plan.cpu_network import BuiltPlan
+from autotune.networks.plan.steps import written_steps
 from autotune.runtime.arrays import NetworkTensor
 from autotune.runtime.plan import Check, HostCall, Operand, Plan, leaves
 from autotune.store.jsonl import replacing
@@ -52,7 +52,6 @@ __all__ = [
     "Held",
     "HostEntry",
     "MOST_EMBEDDED",
-    "MadeFor",
     "check_saving",
     "entry_of",
     "host_tables",
@@ -69,21 +68,6 @@ _PAGE = 4096
 _PURPOSE = "a network as a shared library"
 _MARK = "tuned by autotune"
 _WEIGHTS = "autotune_network_weights"
-
-
-@frozen
-class MadeFor:
-    """Facts that a library tells of itself.
-
-    Attributes:
-        name: What people call the network.
-        target: The CPU that it was compiled for.
-        threads: How many it was tuned with.
-    """
-
-    name: str
-    target: Target
-    threads: int
 
 
 @frozen(eq=False)
@@ -120,7 +104,7 @@ class _Signature:
     output_slots: tuple[int, ...]
 
     @classmethod
-    def of(cls, plan: Plan[NativeProgram], held: Sequence[Held]) -> _Signature:
+    def of(cls, plan: Plan[PrintedProgram], held: Sequence[Held]) -> _Signature:
         """That of a plan of which some inputs and outputs are kept."""
         kept = {it.input for it in held}, {it.output for it in held}
         ins, outs = (
@@ -132,7 +116,7 @@ class _Signature:
 
 
 def save_library(
-    made_for: MadeFor,
+    name: str,
     built: BuiltPlan,
     path: Path,
     most_embedded: int = MOST_EMBEDDED,
@@ -141,7 +125,7 @@ def save_library(
     """Write a network as a shared library with a header beside it.
 
     Args:
-        made_for: What it says of itself.
+        name: What people call the network.
         built: The network.
         path: The file, whose name ends in ``.so``.
         most_embedded: Bytes of weights beyond which they go in a file of their own.
@@ -155,12 +139,12 @@ def save_library(
             replace one that was written by hand.
         BuildFailed: there is no C compiler, or it cannot link the library.
     """
-    check_saving(path, made_for.target)
+    check_saving(path, built.target)
     header_path, weights_path = path.with_suffix(".h"), path.with_suffix(".weights")
-    plan, machine = built.plan, machine_of(made_for.target)
+    plan, machine = built.plan, machine_of(built.target)
     features = _features(plan, machine)
     seen = _Signature.of(plan, held)
-    header = _header(seen, plan, made_for)
+    header = _header(seen, name, built)
     constants = [*built.constants, *(it.begin for it in held)]
     offsets, size = _offsets(constants)
     beside = None
@@ -172,17 +156,17 @@ def save_library(
                 write_data_object(stream, _WEIGHTS, parts, machine.architecture)
             else:
                 beside = weights_path.name, size, _write_weights(stream, parts)
-        tables = _tables(plan, seen, made_for, features, offsets, beside)
+        tables = _tables(name, built, seen, features, offsets, beside)
         source = ["#define _GNU_SOURCE", header, operators_text(), tables, _packaged("runtime.c")]
         files = {
             "network.c": "\n".join([*source, _ffi(seen)]).encode(),
-            "driver.o": _driver(plan, features, machine),
-            **_thread_pool(),
+            "lacks.o": _lacks(features, machine),
+            **_shared_sources(),
             **_programs(built),
         }
-        for name, data in files.items():
-            Path(folder, name).write_bytes(data)
-        paths = [Path(folder, name) for name in files if not name.endswith(".h")]
+        for file, data in files.items():
+            Path(folder, file).write_bytes(data)
+        paths = [Path(folder, file) for file in files if not file.endswith(".h")]
         link_library([*paths, weights] if beside is None else paths, machine, _PURPOSE, whole)
         if beside is not None:
             _copy(weights, weights_path)
@@ -231,35 +215,30 @@ def _remarks(path: Path, header: Path, weights: Path | None) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _features(plan: Plan[NativeProgram], machine: Machine) -> tuple[str, ...]:
+def _features(plan: Plan[PrintedProgram], machine: Machine) -> tuple[str, ...]:
     """Features asked of the processor; no compiler uses tile registers by itself."""
     uses_tiles = any(program.layout.uses_tiles for program in plan.programs.values())
     return tuple(it for it in machine.features if uses_tiles or it not in TILES)
 
 
-def _driver(plan: Plan[NativeProgram], features: Sequence[str], machine: Machine) -> bytes:
-    """The object file of the driver, and of what says which extension the processor lacks."""
-    names = {"autotune_network_steps", "autotune_network_lacks"}
-    texts = [print_driver(plan, "autotune_network_steps"), _lacks(features, machine)]
-    processor = "x86-64" if machine.is_x86 else machine.tuned_for
-    return compile_library(texts, machine.triple, processor, names)
-
-
-def _lacks(features: Sequence[str], machine: Machine) -> str:
-    """LLVM IR of the number of the first extension that the processor lacks; -1 for none."""
+def _lacks(features: Sequence[str], machine: Machine) -> bytes:
+    """The object file that tells the first extension that the processor lacks; -1 for none."""
+    name = "autotune_network_lacks"
     if not machine.is_x86:
-        return "define i32 @autotune_network_lacks() {\n  ret i32 -1\n}\n"
+        text = f"define i32 @{name}() {{\n  ret i32 -1\n}}\n"
+        return compile_library([text], machine.triple, machine.tuned_for, {name})
     # All of them, or all but the last, and so on: what is missing first says which lists fit.
     lists = [features[:count] for count in range(len(features), -1, -1)]
     lacks = (
-        "define i32 @autotune_network_lacks() {\n"
+        f"define i32 @{name}() {{\n"
         "  %chosen = call i32 @processor()\n"
         "  %whole = icmp eq i32 %chosen, 0\n"
         f"  %first = sub i32 {len(features)}, %chosen\n"
         "  %found = select i1 %whole, i32 -1, i32 %first\n"
         "  ret i32 %found\n}\n"
     )
-    return f"{detector('processor', lists)}\n\n{lacks}"
+    text = f"{detector('processor', lists)}\n\n{lacks}"
+    return compile_library([text], machine.triple, "x86-64", {name})
 
 
 def _offsets(constants: Sequence[Array | None]) -> tuple[list[int], int]:
@@ -292,11 +271,11 @@ def _write_weights(stream: BinaryIO, parts: Iterator[memoryview]) -> str:
     return digest.hexdigest()
 
 
-def _header(seen: _Signature, plan: Plan[NativeProgram], made_for: MadeFor) -> str:
+def _header(seen: _Signature, name: str, built: BuiltPlan) -> str:
     """The header, for C and C++."""
-    state = [plan.inputs[it.input] for it in seen.held]
+    state = [built.plan.inputs[it.input] for it in seen.held]
     lines = [
-        f"/* {_plain(made_for.name)}: a network {_MARK}, for {_plain(made_for.target.name)}.\n",
+        f"/* {_plain(name)}: a network {_MARK}, for {_plain(built.target.name)}.\n",
         *_listed("inputs", seen.inputs),
         *_listed("outputs", seen.outputs),
         *(_listed("state", state) if state else ()),
@@ -326,23 +305,28 @@ def _packaged(name: str, package: str = __package__) -> str:
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
-def _thread_pool() -> dict[str, bytes]:
-    """The pool that the core's native module has, too."""
-    names = ("thread_pool.c", "thread_pool.h")
-    return {name: _packaged(name, "autotune.backends.native").encode() for name in names}
+def _shared_sources() -> dict[str, bytes]:
+    """Sources that the core's native module is made of, too."""
+    packages = {"thread_pool": "autotune.backends.native", "steps": "autotune.networks.plan"}
+    return {
+        f"{name}.{ending}": _packaged(f"{name}.{ending}", package).encode()
+        for name, package in packages.items()
+        for ending in ("c", "h")
+    }
 
 
 _TYPES = """\
-typedef int32_t (*program)(void *, void *, void *);
+#include "steps.h"
+typedef int32_t (*program)(void **, autotune_step_launch *, void *);
 typedef int (*host_address)(void *const *, int64_t);
 typedef struct { const char *label, *allowed; int divides, is_unsigned; } check;
 static int host_step(void *const *arrays, int64_t number);"""
 
 
 def _tables(
-    plan: Plan[NativeProgram],
+    name: str,
+    built: BuiltPlan,
     seen: _Signature,
-    made_for: MadeFor,
     features: Sequence[str],
     offsets: Sequence[int],
     beside: tuple[str, int, str] | None,
@@ -350,23 +334,24 @@ def _tables(
     """C of what is in this network, for ``runtime.c``.
 
     Args:
-        plan: The network.
+        name: What people call the network.
+        built: The network.
         seen: What callers see of it.
-        made_for: What it says of itself.
         features: What the processor has to have.
         offsets: Where constants, and then what the state begins with, lie in the weights.
         beside: Name of the file with the weights, their size and their digest; None where they
             are in the library.
     """
+    plan = built.plan
     steps = [*leaves(plan.steps)]
     host = [entry_of(it) for it in steps if isinstance(it, HostCall)]
     checks = [_check(it) for it in steps if isinstance(it, Check)]
     programs = plan.programs.values()
     entries = [f"program{number}_run" for number in range(len(programs))]
-    scratch = [f"{{{it.fixed_scratch}, {it.thread_scratch}}}" for it in programs]
+    scratch = [f"{{{it.memory.fixed}, {it.memory.each}}}" for it in programs]
     return "\n".join(
         [
-            *_sizes(plan, seen, made_for, beside),
+            *_sizes(name, built, seen, beside),
             c_array("char *const", "needed_features", map(c_text, [*features, ""])),
             *_tensors("input", seen.inputs),
             *_tensors("output", seen.outputs),
@@ -377,9 +362,10 @@ def _tables(
             host_tables(host),
             _TYPES,
             c_array("host_address", "host_functions", ["host_step"] * len(host)),
-            *(f"extern int32_t {it}(void *, void *, void *);" for it in entries),
+            *(f"extern int32_t {it}(void **, autotune_step_launch *, void *);" for it in entries),
             c_array("program", "programs", entries),
             c_array("check", "checks", checks),
+            c_array("int64_t", "network_steps", map(_integer, written_steps(plan).tolist())),
         ]
     )
 
@@ -394,37 +380,34 @@ def _slots(seen: _Signature) -> Iterator[str]:
 
 
 def _sizes(
-    plan: Plan[NativeProgram],
-    seen: _Signature,
-    made_for: MadeFor,
-    beside: tuple[str, int, str] | None,
+    name: str, built: BuiltPlan, seen: _Signature, beside: tuple[str, int, str] | None
 ) -> Iterator[str]:
     """C of what else there is to know."""
     about = {
         "schema": "autotune.network",
         "version": 1,
-        "name": made_for.name,
-        "target": made_for.target.name,
-        "threads": made_for.threads,
+        "name": name,
+        "target": built.target.name,
+        "threads": built.threads,
     }
     yield f"static const char about_network[] = {c_text(json.dumps(about))};"
     sizes = {
         "INPUTS": len(seen.inputs),
         "OUTPUTS": len(seen.outputs),
         "STATES": len(seen.held),
-        "CONSTANTS": len(plan.constants),
-        "PROGRAMS": len(plan.programs),
-        "TUNED_THREADS": made_for.threads,
-        "ARENA_BYTES": f"INT64_C({plan.arena_bytes})",
-        "MADE_FOR": c_text(made_for.target.name),
+        "CONSTANTS": len(built.plan.constants),
+        "PROGRAMS": len(built.plan.programs),
+        "TUNED_THREADS": built.threads,
+        "ARENA_BYTES": f"INT64_C({built.plan.arena_bytes})",
+        "MADE_FOR": c_text(built.target.name),
     }
     if beside is not None:
-        name, size, digest = beside
-        sizes["WEIGHTS_FILE"] = c_text(name)
+        file, size, digest = beside
+        sizes["WEIGHTS_FILE"] = c_text(file)
         sizes["WEIGHTS_HEAD"] = f"INT64_C({_PAGE})"
         sizes["WEIGHTS_BYTES"] = f"INT64_C({size})"
         sizes["WEIGHTS_DIGEST"] = c_text(digest)
-    yield from (f"#define {name} {value}" for name, value in sizes.items())
+    yield from (f"#define {key} {value}" for key, value in sizes.items())
 
 
 def _check(step: Check) -> str:

@@ -1,4 +1,4 @@
-"""A network in this process, one call of a driver that makes all others, or built for another."""
+"""A network as machine code: called in this process, or built for another processor."""
 
 from __future__ import annotations
 
@@ -18,52 +18,211 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from autotune.backends import ALIGNMENT, BuildFailed, NativeCall, aligned_copy, aligned_empty
-from autotune.backends.native import NativeBackend
-from autotune.backends.native.executable import launch_on
+from autotune import _native
+from autotune.backends import (
+    ALIGNMENT,
+    BuildFailed,
+    NativeCall,
+    aligned_copy,
+    aligned_empty,
+    sample_native_call,
+)
+from autotune.backends.native.executable import (
+    ask_for_tiles,
+    launch_on,
+    pack_constant,
+    table_of,
+)
 from autotune.backends.native.exports import machine_of
-from autotune.backends.native.machine_code import compile_library, compile_text, load_object
-from autotune.backends.native_call import sample_native_call
+from autotune.backends.native.machine_code import (
+    LoadedCode,
+    compile_library,
+    load_object,
+    object_of,
+)
+from autotune.backends.native.printed import PrintedProgram
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.element_types import element_type
 from autotune.networks.frontend import CompiledNetwork
 from autotune.networks.graph import Graph, Node, input_value
 from autotune.networks.graph.host import run_on_host
-from autotune.networks.plan.driver import FRAME
-from autotune.networks.plan.loading import (
-    BuiltPlan,
-    LoadedPlan,
-    load_plan,
-    packed_constants,
-    table_of,
-)
-from autotune.networks.plan.native_program import NativeProgram, scratch_bytes
 from autotune.networks.plan.planning import plan_of
-from autotune.runtime.arrays import as_numpy, handed_back
+from autotune.networks.plan.steps import FRAME, written_steps
+from autotune.runtime.arrays import address_of, handed_back, located_inputs
 from autotune.runtime.plan import Check, HostCall, Operand, Plan, leaves
 from autotune.sketches import Candidate
 from autotune.targets import Target, detect_cpu
 from autotune.targets.processors import missing_features
 
 __all__ = [
+    "BuiltPlan",
     "CpuNetwork",
-    "ElsewhereNetwork",
+    "HostTable",
     "Save",
-    "compile_elsewhere",
+    "array_at",
     "compile_network",
-    "lacks_here",
     "printed_for",
 ]
 
 Array = NDArray[Any]
-Located = tuple[Array, int]
-"""An array, and its address."""
-
-Save = Callable[[BuiltPlan, Path], tuple[str, ...]]
-
 _WARM_SECONDS = 1.0
 _PROFILED_SECONDS, _MOST_PROFILED = 0.3, 25
 _TIMES = FRAME.index("times")
+_HERE = "x86_64-unknown-linux-gnu"
+
+
+@frozen(eq=False)
+class BuiltPlan:
+    """A plan as machine code.
+
+    Attributes:
+        plan: The plan, without the arrays of its constants.
+        target: The CPU that it is for.
+        threads: How many it uses.
+        objects: Object file of each program, by its key.
+        constants: What steps read, by number; None of what is only packed.
+        codes: The programs in this process, by key; none where it cannot run them.
+        lacks: Why it cannot, in one line; "" where it can.
+    """
+
+    plan: Plan[PrintedProgram]
+    target: Target
+    threads: int
+    objects: Mapping[str, bytes] = field(repr=False)
+    constants: Sequence[Array | None] = field(repr=False)
+    codes: Mapping[str, LoadedCode] = field(repr=False)
+    lacks: str = ""
+
+
+Save = Callable[[BuiltPlan, Path], tuple[str, ...]]
+
+
+def compile_network(
+    graph: Graph,
+    candidates: Mapping[str, Candidate | None],
+    target: Target,
+    threads: int,
+    names: Mapping[str, str] = MappingProxyType({}),
+    save: Save | None = None,
+) -> CpuNetwork:
+    """Compile a graph for a CPU, which may be another one than that of this machine.
+
+    Args:
+        graph: The network.
+        candidates: Schedules of its workloads, by digest; those that have none are loops over
+            their axes as they are.
+        target: The CPU, of x86-64 or AArch64.
+        threads: How many the network uses.
+        names: Of the workloads' tasks, by digest.
+        save: Writes what runs elsewhere; None where nothing does.
+
+    Raises:
+        UnsupportedTarget: it is neither.
+        UnsupportedWorkload: a workload has an element type that is not known.
+        InvalidSchedule: a schedule is of another workload, or cannot be printed; names the task.
+        BuildFailed: LLVM rejects a program; names the task.
+        NativeCallFailed: a program uses tile registers, and the system does not give them.
+    """
+    lacks = _lacks_here(target)
+    plan = plan_of(graph, candidates, printed_for(target), threads, names)
+    if not lacks and any(it.layout.uses_tiles for it in plan.programs.values()):
+        ask_for_tiles()
+    objects, codes = {}, {}
+    for key, program in plan.programs.items():
+        try:
+            objects[key] = _object(program, target)
+            if not lacks:
+                codes[key] = load_object(objects[key], program.layout.entries)
+        except BuildFailed as error:
+            raise BuildFailed(f"task {plan.tasks[key]!r}: {error}") from error
+    constants = _packed_constants(plan, _packers(plan) if lacks else codes)
+    without = tuple(evolve(it, array=None) for it in plan.constants)
+    plan = evolve(plan, constants=without)
+    return CpuNetwork(BuiltPlan(plan, target, threads, objects, constants, codes, lacks), save)
+
+
+def _lacks_here(target: Target) -> str:
+    """Why a network for a CPU does not run in this process, in one line; "" where it does.
+
+    Raises:
+        UnsupportedTarget: it is no CPU of x86-64 or AArch64.
+    """
+    machine = machine_of(target)
+    if not machine.is_x86:
+        return f"a network for {machine.name} runs on {machine.architecture}, which this is not"
+    lacking = missing_features(target.features, detect_cpu().features)
+    if lacking:
+        return f"a network for {machine.name} needs {', '.join(lacking)}, which this machine lacks"
+    return ""
+
+
+def printed_for(target: Target) -> Target:
+    """The CPU of x86-64 whose schedules a CPU is given: one with the same registers and caches.
+
+    Programs are printed alike for all architectures, but for instructions by name.
+
+    Raises:
+        UnsupportedTarget: it is no CPU of x86-64 or AArch64.
+    """
+    if machine_of(target).is_x86:
+        return target
+    return evolve(target, processor="x86-64", features=())
+
+
+def _object(program: PrintedProgram, target: Target) -> bytes:
+    machine = machine_of(target)
+    if machine.is_x86:
+        return object_of(program.text, target)
+    entries = program.layout.entries
+    return compile_library([program.text], machine.triple, machine.tuned_for, entries)
+
+
+def _packers(plan: Plan[PrintedProgram]) -> dict[str, LoadedCode]:
+    """Packers of constants, as machine code of this process without the rest of each program."""
+    entries: dict[str, set[str]] = {}
+    for it in plan.packings:
+        entries.setdefault(it.program, set()).add(it.entry)
+    return {
+        key: load_object(
+            compile_library([plan.programs[key].text], _HERE, "x86-64", wanted), wanted
+        )
+        for key, wanted in entries.items()
+    }
+
+
+def _packed_constants(
+    plan: Plan[PrintedProgram], codes: Mapping[str, LoadedCode]
+) -> list[Array | None]:
+    """The constants that steps of a plan read, aligned, by number; None of others.
+
+    Args:
+        plan: The plan.
+        codes: Machine code of its programs, which this processor can run.
+    """
+    found: list[Array | None] = [None] * len(plan.constants)
+    for number in plan.read_constants:
+        array = plan.constants[number].array
+        found[number] = None if array is None else _aligned(array)
+    for packing in plan.packings:
+        array = plan.constants[packing.constant].array
+        assert array is not None  # what is packed is not packed again
+        known = found[packing.constant]
+        source = _aligned(array) if known is None else known
+        made = [aligned_empty((plan.constants[it].bytes,), "uint8") for it in packing.made]
+        for number, memory in zip(packing.made, made, strict=True):
+            # Elements that nothing writes are read by none that matters, and are no NaN.
+            memory.fill(0)
+            found[number] = memory
+        program, code = plan.programs[packing.program], codes[packing.program]
+        packed = next(it for it in program.layout.packed if it.entry == packing.entry)
+        pack_constant(code, packed, program.own, [source, *made])
+    return found
+
+
+def _aligned(array: Array) -> Array:
+    """An array where programs can read it, in place where it lies so."""
+    is_placed = array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
+    return array if is_placed else aligned_copy(array)
 
 
 @frozen(eq=False)
@@ -71,7 +230,7 @@ class _Frame:
     """Memory of one call at a time.
 
     Attributes:
-        words: What the driver is given.
+        words: What the steps are given.
         inputs: Addresses of the inputs.
         outputs: Addresses of the outputs.
         failure: What a check refuses.
@@ -86,39 +245,44 @@ class _Frame:
 
 
 class CpuNetwork(CompiledNetwork):
-    """A network as machine code of this process.
+    """A network as machine code.
 
     Calls may be made by several threads at once, of which one has the pool of threads and the
     others run all of their loops themselves; a forked child can call it.
 
     Args:
-        loaded: The network.
-        threads: How many it uses.
+        built: The network.
         save: Writes what runs elsewhere, which holds its state; None where nothing does.
     """
 
     saves_state = True
 
-    def __init__(self, loaded: LoadedPlan, threads: int, save: Save | None = None) -> None:
-        plan = loaded.plan
-        self.loaded = loaded
-        self.threads = threads
+    def __init__(self, built: BuiltPlan, save: Save | None = None) -> None:
+        plan = built.plan
+        self.built = built
         self._save = save
-        self._run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(loaded.driver.address("run"))
+        self._address = _native.step_runner()
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._address)
+        self._steps = written_steps(plan)
         self._checks = [it for it in leaves(plan.steps) if isinstance(it, Check)]
         self._hosts = HostTable([it for it in leaves(plan.steps) if isinstance(it, HostCall)])
-        self._inputs, self._outputs = (
-            tuple((it.shape, element_type(it.dtype).dtype) for it in tensors)
-            for tensors in (plan.inputs, plan.outputs)
-        )
-        self._tables = loaded.tables()
+        self._kinds = [element_type(it.dtype).dtype for it in plan.inputs]
+        self._outputs = [(it.shape, element_type(it.dtype).dtype) for it in plan.outputs]
+        constants = [0 if it is None else it.ctypes.data for it in built.constants]
+        programs = [code.address("run") for code in built.codes.values()]
+        self._tables = table_of(constants), table_of(programs)
         self._frames: list[_Frame] = []
         self._process = 0
 
     @property
-    def plan(self) -> Plan[NativeProgram]:
+    def plan(self) -> Plan[PrintedProgram]:
         """Plan of what is computed."""
-        return self.loaded.plan
+        return self.built.plan
+
+    @property
+    def lacks(self) -> str:
+        """Why it cannot be called here."""
+        return self.built.lacks
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """Run once.
@@ -129,6 +293,7 @@ class CpuNetwork(CompiledNetwork):
         Raises:
             InvalidValueError: an input is missing, of another shape or type, or holds what leads
                 to a division by zero or an index out of range.
+            UnsupportedTarget: it runs elsewhere.
         """
         found = self._call(self._given(inputs))
         like = inputs[0] if inputs else None
@@ -162,7 +327,7 @@ class CpuNetwork(CompiledNetwork):
                 f"{str(path)!r} cannot be written: this network was compiled to be called in this "
                 "process alone"
             )
-        return self._save(self.loaded.built, Path(path))
+        return self._save(self.built, Path(path))
 
     def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
         """Seconds of each of ``repeats`` calls, after one that is not counted.
@@ -173,8 +338,7 @@ class CpuNetwork(CompiledNetwork):
         with self._held_frame() as frame:
             outputs = self._place(frame, given)
             self._make(frame)
-            address = self.loaded.driver.address("run")
-            call = NativeCall(address, (ctypes.addressof(frame.words),), (frame, outputs))
+            call = NativeCall(self._address, (ctypes.addressof(frame.words),), (frame, outputs))
             return tuple(sample_native_call(call, 1, repeats).tolist())
 
     def profile(self, inputs: Sequence[Any]) -> dict[str, float]:
@@ -207,34 +371,18 @@ class CpuNetwork(CompiledNetwork):
                 del outputs  # which the calls wrote to
         return dict(zip(names, map(median, zip(*found, strict=True)), strict=True))
 
-    def _given(self, inputs: Sequence[Any]) -> list[Located]:
-        """The inputs where programs can read them.
+    def _given(self, inputs: Sequence[Any]) -> list[tuple[Array, int]]:
+        """The inputs where programs can read them, and their addresses.
 
         Raises:
             InvalidValueError: one is missing, or of another shape or type.
+            UnsupportedTarget: the network runs elsewhere.
         """
-        if len(inputs) != len(self._inputs):
-            names = ", ".join(repr(tensor.name) for tensor in self.plan.inputs)
-            raise InvalidValueError(f"{len(inputs)} inputs; the network takes {names}")
-        return [self._read(number, value) for number, value in enumerate(inputs)]
+        if self.lacks:
+            raise UnsupportedTarget(self.lacks)
+        return located_inputs(self.plan.inputs, self._kinds, inputs)
 
-    def _read(self, number: int, value: Any) -> Located:
-        shape, kind = self._inputs[number]
-        is_plain = type(value) is np.ndarray and value.dtype == kind
-        array = value if is_plain else as_numpy(value)
-        dtype = self.plan.inputs[number].dtype
-        if array.shape != shape or (array.dtype != kind and str(array.dtype) != dtype):
-            raise InvalidValueError(
-                f"input {self.plan.inputs[number].name!r} is {array.dtype}{list(array.shape)}; "
-                f"the network takes {dtype}{list(shape)}"
-            )
-        array = array if array.dtype == kind else array.view(kind)
-        if array.flags.c_contiguous and not (address := _address(array)) % ALIGNMENT:
-            return array, address
-        array = aligned_copy(array)
-        return array, _address(array)
-
-    def _call(self, given: Sequence[Located]) -> list[Array]:
+    def _call(self, given: Sequence[tuple[Array, int]]) -> list[Array]:
         """The outputs of aligned inputs."""
         frame = self._frame()
         try:
@@ -244,7 +392,7 @@ class CpuNetwork(CompiledNetwork):
             self._frames.append(frame)
         return outputs
 
-    def _place(self, frame: _Frame, given: Sequence[Located]) -> list[Array]:
+    def _place(self, frame: _Frame, given: Sequence[tuple[Array, int]]) -> list[Array]:
         """Put inputs in place, and memory for outputs, which is returned."""
         for number, (_, address) in enumerate(given):
             frame.inputs[number] = address
@@ -289,14 +437,16 @@ class CpuNetwork(CompiledNetwork):
 
     def _new_frame(self) -> _Frame:
         plan = self.plan
-        scratch = scratch_bytes(plan.programs.values(), self.threads)
+        sizes = (it.memory.bytes(self.built.threads) for it in plan.programs.values())
+        scratch = max(sizes, default=0)
         memory = aligned_empty((plan.arena_bytes,), "uint8"), aligned_empty((scratch,), "uint8")
         for each in memory:
             # Elements that no kernel writes are read by none that matters, and are no NaN.
             each.fill(0)
         inputs, outputs = (table_of([0] * len(it)) for it in (plan.inputs, plan.outputs))
-        failure, launch = ctypes.c_int64(), launch_on(self.threads)
+        failure, launch = ctypes.c_int64(), launch_on(self.built.threads)
         words = {
+            "steps": self._steps.ctypes.data,
             "inputs": ctypes.addressof(inputs),
             "outputs": ctypes.addressof(outputs),
             "constants": ctypes.addressof(self._tables[0]),
@@ -304,7 +454,7 @@ class CpuNetwork(CompiledNetwork):
             "hosts": ctypes.addressof(self._hosts.table),
             "arena": memory[0].ctypes.data,
             "scratch": memory[1].ctypes.data,
-            "threads": self.threads,
+            "threads": self.built.threads,
             "launch": launch.function,
             "pool": launch.pool,
             "times": 0,
@@ -314,47 +464,10 @@ class CpuNetwork(CompiledNetwork):
         return _Frame(given, inputs, outputs, failure, memory)
 
 
-def compile_network(
-    graph: Graph,
-    candidates: Mapping[str, Candidate | None],
-    target: Target,
-    threads: int,
-    names: Mapping[str, str] = MappingProxyType({}),
-    save: Save | None = None,
-) -> CpuNetwork:
-    """Compile a graph for the CPU of this machine.
-
-    Args:
-        graph: The network.
-        candidates: Schedules of its workloads, by digest; those that have none are loops over
-            their axes as they are.
-        target: The CPU.
-        threads: How many the network uses.
-        names: Of the workloads' tasks, by digest.
-        save: Writes what runs elsewhere; None where nothing does.
-
-    Raises:
-        UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks.
-        UnsupportedWorkload: a workload has an element type that is not known.
-        InvalidSchedule: a schedule is of another workload, or cannot be printed; names the task.
-        BuildFailed: LLVM rejects a program; names the task.
-    """
-    NativeBackend().check_measuring(target, threads)
-    plan = plan_of(graph, candidates, target, threads, names)
-    return CpuNetwork(load_plan(plan, target), threads, save)
-
-
-def _address(array: Any) -> int:
-    """Address of an array: faster than numpy says it, if it may be written to."""
-    if array.flags.writeable and array.size:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
-    return int(array.ctypes.data)
-
-
-def _new_output(shape: tuple[int, ...], kind: np.dtype[Any]) -> Located:
-    """An aligned array, in less time than it takes to ask one for its address."""
+def _new_output(shape: tuple[int, ...], kind: np.dtype[Any]) -> tuple[Array, int]:
+    """An aligned array and its address, in less time than it takes to ask one for that."""
     memory = np.empty(prod(shape) * kind.itemsize + ALIGNMENT, np.uint8)
-    address = _address(memory)
+    address = address_of(memory)
     begin = -address % ALIGNMENT
     return np.ndarray(shape, kind, memory, begin), address + begin
 
@@ -363,7 +476,7 @@ _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctyp
 
 
 class HostTable:
-    """Functions that a driver calls for operators of the host.
+    """Functions that steps call for operators of the host.
 
     Args:
         calls: The calls, in order.
@@ -385,13 +498,13 @@ class HostTable:
         try:
             node, operands = self._calls[number]
             arrays = [
-                _array_at(pointers[position], operand) for position, operand in enumerate(operands)
+                array_at(pointers[position], operand) for position, operand in enumerate(operands)
             ]
             count = len(node.operands)
             found = run_on_host(node, arrays[:count])
             for target, result in zip(arrays[count:], found, strict=True):
                 target[...] = result
-        except BaseException as error:  # C knows none; the caller of the driver raises it
+        except BaseException as error:  # C knows none; the caller of the network raises it
             self._errors.last = error
             return 1
         return 0
@@ -406,142 +519,10 @@ def _node(call: HostCall) -> Node:
     return Node(call.operator, tuple(operands), results, name=call.label)
 
 
-def _array_at(address: int, operand: Operand) -> Array:
+def array_at(address: int, operand: Operand) -> Array:
     """An array in memory that a program gives."""
     kind = element_type(operand.dtype).dtype
     if not operand.bytes:
         return np.empty(operand.shape, kind)
     memory: Any = (ctypes.c_char * operand.bytes).from_address(address)
     return np.frombuffer(memory, kind).reshape(operand.shape)
-
-
-_HERE = "x86_64-unknown-linux-gnu"
-
-
-class ElsewhereNetwork(CompiledNetwork):
-    """A network as machine code for another processor.
-
-    Args:
-        built: The network.
-        lacks: Why it cannot be called here, in one line.
-        save: Writes what runs there.
-    """
-
-    saves_state = True
-
-    def __init__(self, built: BuiltPlan, lacks: str, save: Save) -> None:
-        self._built = built
-        self._lacks = lacks
-        self._save = save
-
-    @property
-    def lacks(self) -> str:
-        """Why it cannot be called here."""
-        return self._lacks
-
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        """Raises UnsupportedTarget: it runs elsewhere."""
-        raise UnsupportedTarget(self._lacks)
-
-    def save(self, path: Path | str) -> tuple[str, ...]:
-        """Write what runs elsewhere.
-
-        Raises:
-            InvalidValueError: the file cannot be written.
-            BuildFailed: there is no C compiler for that processor.
-        """
-        return self._save(self._built, Path(path))
-
-    def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
-        """Raises UnsupportedTarget: it runs elsewhere."""
-        raise UnsupportedTarget(self._lacks)
-
-    def profile(self, inputs: Sequence[Any]) -> dict[str, float]:
-        """Raises UnsupportedTarget: it runs elsewhere."""
-        raise UnsupportedTarget(self._lacks)
-
-
-def lacks_here(target: Target) -> str:
-    """Why a network for a CPU does not run in this process, in one line; "" where it does.
-
-    Raises:
-        UnsupportedTarget: it is no CPU of x86-64 or AArch64.
-    """
-    machine = machine_of(target)
-    if not machine.is_x86:
-        return f"a network for {machine.name} runs on {machine.architecture}, which this is not"
-    lacking = missing_features(target.features, detect_cpu().features)
-    if lacking:
-        return f"a network for {machine.name} needs {', '.join(lacking)}, which this machine lacks"
-    return ""
-
-
-def printed_for(target: Target) -> Target:
-    """The CPU of x86-64 whose schedules a CPU is given: one with the same registers and caches.
-
-    Programs are printed alike for all architectures, but for instructions by name.
-
-    Raises:
-        UnsupportedTarget: it is no CPU of x86-64 or AArch64.
-    """
-    if machine_of(target).is_x86:
-        return target
-    return evolve(target, processor="x86-64", features=())
-
-
-def compile_elsewhere(
-    graph: Graph,
-    candidates: Mapping[str, Candidate | None],
-    target: Target,
-    threads: int,
-    save: Save,
-    names: Mapping[str, str] = MappingProxyType({}),
-) -> ElsewhereNetwork:
-    """Compile a graph for a CPU that may be another one than that of this machine.
-
-    Args:
-        graph: The network.
-        candidates: As of :func:`~autotune.networks.plan.cpu_network.compile_network`.
-        target: The CPU, of x86-64 or AArch64.
-        threads: How many the network uses.
-        save: Writes what runs there.
-        names: Of the workloads' tasks, by digest.
-
-    Raises:
-        UnsupportedTarget: it is neither.
-        UnsupportedWorkload: a workload has an element type that is not known.
-        InvalidSchedule: a schedule is of another workload, or cannot be printed; names the task.
-        BuildFailed: LLVM rejects a program; names the task.
-    """
-    plan = plan_of(graph, candidates, printed_for(target), threads, names)
-    objects = {}
-    for key, program in plan.programs.items():
-        try:
-            objects[key] = _object(program, target)
-        except BuildFailed as error:
-            raise BuildFailed(f"task {plan.tasks[key]!r}: {error}") from error
-    constants = packed_constants(plan, _packers(plan))
-    without = tuple(evolve(it, array=None) for it in plan.constants)
-    built = BuiltPlan(evolve(plan, constants=without), objects, constants)
-    return ElsewhereNetwork(built, lacks_here(target), save)
-
-
-def _object(program: NativeProgram, target: Target) -> bytes:
-    machine = machine_of(target)
-    if machine.is_x86:
-        return compile_text(program.text, target)
-    entries = program.layout.entries
-    return compile_library([program.text], machine.triple, machine.tuned_for, entries)
-
-
-def _packers(plan: Plan[NativeProgram]) -> dict[str, Any]:
-    """Packers of constants, as machine code of this process without the rest of each program."""
-    entries: dict[str, set[str]] = {}
-    for it in plan.packings:
-        entries.setdefault(it.program, set()).add(it.entry)
-    return {
-        key: load_object(
-            compile_library([plan.programs[key].text], _HERE, "x86-64", wanted), wanted
-        )
-        for key, wanted in entries.items()
-    }

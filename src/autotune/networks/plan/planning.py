@@ -12,14 +12,16 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
-from autotune.backends import ALIGNMENT, InvalidSchedule
+from autotune.backends import ALIGNMENT, BuildRequest, InvalidSchedule
+from autotune.backends.native import NativeBackend
+from autotune.backends.native.executable import Layout
+from autotune.backends.native.printed import PrintedProgram, printed_program
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune.networks.frontend import NetworkTensor
 from autotune.networks.graph import Graph, HostOperator, Loop, Node, Value
 from autotune.networks.graph.graph import results_of
-from autotune.networks.plan.native_program import NativeProgram, native_program
 from autotune.runtime.plan import (
     Call,
     Check,
@@ -42,7 +44,7 @@ from autotune.runtime.plan import (
 from autotune.sketches import Candidate
 from autotune.targets import Target
 
-__all__ = ["plan_graph", "plan_of"]
+__all__ = ["native_program", "plan_graph", "plan_of"]
 
 
 Array = NDArray[Any]
@@ -105,7 +107,7 @@ def plan_of(
     target: Target,
     threads: int,
     names: Mapping[str, str] = MappingProxyType({}),
-) -> Plan[NativeProgram]:
+) -> Plan[PrintedProgram]:
     """The plan of a graph for a CPU.
 
     Args:
@@ -133,8 +135,40 @@ def plan_of(
         except InvalidSchedule as error:
             raise InvalidSchedule(f"task {task!r}: {error}") from error
         programs[workload.spelling] = made
-    packed = {spelling: program.packed for spelling, program in programs.items()}
+    packed = {spelling: _packed(program.layout) for spelling, program in programs.items()}
     return plan_graph(graph, programs, tasks, packed)
+
+
+def native_program(
+    workload: Workload, candidate: Candidate | None, target: Target, threads: int
+) -> PrintedProgram:
+    """Print the program of a workload.
+
+    Args:
+        workload: What it computes.
+        candidate: A schedule of it or of an equal one; None for loops over the axes as they are.
+        target: A CPU.
+        threads: How many it is called with.
+
+    Raises:
+        UnsupportedWorkload: the backend does not know an element type of it.
+        InvalidSchedule: the candidate is of another workload, or cannot be printed.
+    """
+    try:
+        own_candidate = None if candidate is None else candidate.on(workload)
+    except InvalidValueError as error:
+        raise InvalidSchedule(str(error)) from error
+    NativeBackend().check_workload(workload)
+    return printed_program(BuildRequest(workload, None, own_candidate, target, threads))
+
+
+def _packed(layout: Layout) -> tuple[PackedOperand, ...]:
+    """Arrays that are made of constants before a program runs."""
+
+    def sizes(numbers: Sequence[int]) -> tuple[int, ...]:
+        return tuple(layout.scratch[number].bytes(1) for number in numbers)
+
+    return tuple(PackedOperand(it.entry, it.position, sizes(it.scratch)) for it in layout.packed)
 
 
 def plan_graph(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import resources
 
 from autotune.backends.arrays import ALIGNMENT
 from autotune.backends.native.exports.features import plain
@@ -17,39 +18,6 @@ from autotune.backends.native.exports.kernel import (
 from autotune.lower import c_type
 
 __all__ = ["c_file", "header"]
-
-_COMMON = """\
-#include <stddef.h>
-#include <stdint.h>
-
-#ifndef AUTOTUNE_KERNEL
-#define AUTOTUNE_KERNEL
-#ifdef __cplusplus
-#define AUTOTUNE_RESTRICT __restrict
-extern "C" {
-#else
-#define AUTOTUNE_RESTRICT restrict
-#endif
-
-/* Results of functions. N > 0: the Nth array is null, or does not begin at a multiple of 64.
-   NO_PROCESSOR: the processor lacks instructions that the code was made with. NO_SCRATCH: scratch
-   memory is too small or does not begin at a multiple of 64, or threads are not 1 to 65536. */
-#define AUTOTUNE_OK 0
-#define AUTOTUNE_NO_PROCESSOR (-1)
-#define AUTOTUNE_NO_SCRATCH (-2)
-
-/* A part of a parallel loop: iterations from begin to end, by thread 0 <= thread < threads. */
-typedef void autotune_task(void *const *arrays, int64_t begin, int64_t end, int64_t thread);
-
-/* Calls task(arrays, ...) for parts that make up 0 <= iteration < count, at the same time or not,
-   and returns when all have returned. No two calls of the same thread number run at once. */
-typedef void autotune_launch(void *pool, autotune_task *task, void *const *arrays, int64_t count);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
-"""
 
 _NOTES = """\
    Arrays are contiguous and in row-major order; they begin at multiples of 64 bytes and do not
@@ -78,12 +46,17 @@ def header(kernel: Kernel) -> str:
     return (
         f"/* {kernel.name}: {plain(kernel.workload.name)}, tuned by autotune, for {made}.\n\n"
         f"{arrays}\n"
-        f"{_NOTES}*/\n#ifndef {guard}\n#define {guard}\n\n{_COMMON}\n"
+        f"{_NOTES}*/\n#ifndef {guard}\n#define {guard}\n\n{_common()}\n"
         '#ifdef __cplusplus\nextern "C" {\n#endif\n\n'
         f"/* The target whose code runs on this processor; null where there is none. */\n"
         f"const char *{kernel.name}_variant(void);\n\n{functions}\n\n"
         "#ifdef __cplusplus\n}\n#endif\n#endif\n"
     )
+
+
+def _common() -> str:
+    """Text that all headers have in common."""
+    return resources.files(__package__).joinpath("kernel.h").read_text(encoding="utf-8")
 
 
 def _about(argument: Argument) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from importlib import resources
 
 from attrs import frozen
 
@@ -30,26 +31,22 @@ class _Bit:
     """The bit by which the processor says that it has an extension.
 
     Attributes:
-        leaf: What CPUID is asked for: a name of one of its answers.
+        leaf: Where the answer of CPUID begins among all.
         register: Number of the register of the answer, in the order a, b, c, d.
         bit: Number of the bit.
         state: Bits of XCR0: registers that the system has to keep.
     """
 
-    leaf: str
+    leaf: int
     register: int
     bit: int
     state: int = 0
 
 
 _YMM, _ZMM, _TILES = 0x6, 0xE6, 0x60000
-_BASIC, _MORE, _MOST, _OTHER = "basic", "more", "most", "other"
-_LEAVES: Mapping[str, tuple[int, int]] = {
-    _BASIC: (1, 0),
-    _MORE: (7, 0),
-    _MOST: (7, 1),
-    _OTHER: (0x80000001, 0),
-}
+_BASIC, _MORE, _MOST, _OTHER = range(0, 16, 4)
+_STATE = 16
+"""Where answers of CPUID begin, and that on registers that are kept: as of ``processor.ll``."""
 
 _BITS: Mapping[str, _Bit] = {
     "sse2": _Bit(_BASIC, 3, 26),
@@ -91,15 +88,6 @@ TILES = frozenset(name for name in _BITS if name.startswith("amx"))
 CODE_FEATURES = tuple(_BITS)
 """Those that compilers use by themselves, and instructions of candidates; by LLVM's names."""
 
-_CPUID = (
-    'call { i32, i32, i32, i32 } asm sideeffect "cpuid", '
-    '"={eax},={ebx},={ecx},={edx},{eax},{ecx},~{dirflag},~{fpsr},~{flags}"'
-)
-_XGETBV = (
-    'call { i32, i32 } asm sideeffect "xgetbv", '
-    '"={eax},={edx},{ecx},~{dirflag},~{fpsr},~{flags}"(i32 0)'
-)
-_OSXSAVE = 27
 # Registers that a system call overwrites are named; what it returns is 0 where tiles are given.
 _ASK_FOR_TILES = (
     'call i64 asm sideeffect "syscall", '
@@ -120,6 +108,7 @@ def detector(name: str, wanted: Sequence[Sequence[str]]) -> str:
         asked once.
     """
     lines = [
+        resources.files(__package__).joinpath("processor.ll").read_text(encoding="utf-8"),
         f"@{name}.known = internal global i32 -2",
         f"define internal i32 @{name}() {{",
         f"  %known = load atomic i32, ptr @{name}.known monotonic, align 4",
@@ -128,14 +117,8 @@ def detector(name: str, wanted: Sequence[Sequence[str]]) -> str:
         "told:",
         "  ret i32 %known",
         "ask:",
-        *_questions(),
-        "  br i1 %keeps, label %saved, label %asked",
-        "saved:",
-        f"  %xcr = {_XGETBV}",
-        "  %kept = extractvalue { i32, i32 } %xcr, 0",
-        "  br label %asked",
-        "asked:",
-        "  %state = phi i32 [ 0, %ask ], [ %kept, %saved ]",
+        f"  %answers = alloca [{_STATE + 1} x i32]",
+        "  call void @processor_answers(ptr %answers)",
     ]
     if any(TILES & {*names} for names in wanted):
         lines += [f"  %answer = {_ASK_FOR_TILES}", "  %tiles = icmp eq i64 %answer, 0"]
@@ -152,53 +135,22 @@ def detector(name: str, wanted: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def _questions() -> list[str]:
-    """The answers of CPUID, by leaf and register; zeros for leaves that it does not have."""
-    lines = [
-        f"  %first = {_CPUID}(i32 0, i32 0)",
-        "  %last = extractvalue { i32, i32, i32, i32 } %first, 0",
-        f"  %beyond = {_CPUID}(i32 -2147483648, i32 0)",
-        "  %lastbeyond = extractvalue { i32, i32, i32, i32 } %beyond, 0",
-        "  %has.basic = icmp uge i32 %last, 1",
-        "  %has.more = icmp uge i32 %last, 7",
-        "  %has.other = icmp uge i32 %lastbeyond, -2147483647",
-    ]
-    for leaf, (number, part) in _LEAVES.items():
-        if leaf == _MOST:
-            lines += [
-                "  %parts = icmp uge i32 %more.0, 1",
-                "  %has.most = and i1 %has.more, %parts",
-            ]
-        signed = number - (1 << 32) if number >> 31 else number
-        lines.append(f"  %{leaf} = {_CPUID}(i32 {signed}, i32 {part})")
-        for register in range(4):
-            lines += [
-                f"  %{leaf}.raw{register} = extractvalue {{ i32, i32, i32, i32 }} %{leaf}, "
-                f"{register}",
-                f"  %{leaf}.{register} = select i1 %has.{leaf}, i32 %{leaf}.raw{register}, i32 0",
-            ]
-    return [
-        *lines,
-        f"  %saves = and i32 %basic.2, {1 << _OSXSAVE}",
-        "  %keeps = icmp ne i32 %saves, 0",
-    ]
-
-
 def _all_here(names: Sequence[str], prefix: str) -> tuple[str, list[str]]:
     """Tell whether all bits of some extensions are set, and what computes it."""
-    masks: dict[str, int] = {}
-    for name in names:
-        bit = _BITS[name]
-        key = f"%{bit.leaf}.{bit.register}"
+    masks: dict[int, int] = {}
+    for bit in (_BITS[name] for name in names):
+        key = bit.leaf + bit.register
         masks[key] = masks.get(key, 0) | 1 << bit.bit
         if bit.state:
-            masks["%state"] = masks.get("%state", 0) | bit.state
+            masks[_STATE] = masks.get(_STATE, 0) | bit.state
     found, lines = "%tiles" if TILES & {*names} else "true", []
-    for number, (value, mask) in enumerate(masks.items()):
+    for number, (key, mask) in enumerate(masks.items()):
         own = f"%{prefix}.{number}"
         signed = mask - (1 << 32) if mask >> 31 else mask
         lines += [
-            f"  {own}.bits = and i32 {value}, {signed}",
+            f"  {own}.at = getelementptr i32, ptr %answers, i64 {key}",
+            f"  {own}.told = load i32, ptr {own}.at",
+            f"  {own}.bits = and i32 {own}.told, {signed}",
             f"  {own}.all = icmp eq i32 {own}.bits, {signed}",
             f"  {own} = and i1 {found}, {own}.all",
         ]

@@ -10,19 +10,17 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
-from autotune.backends.arrays import ALIGNMENT
 from autotune.backends.backend import BuildFailed
 from autotune.backends.native.exports.c_interface import c_file, header
 from autotune.backends.native.exports.features import Machine, detector
 from autotune.backends.native.exports.kernel import (
-    MOST_THREADS,
     Call,
     Kernel,
-    Part,
     Size,
     Variant,
 )
@@ -250,7 +248,7 @@ def _run(command: Sequence[str]) -> None:
         raise BuildFailed(f"{command[0]} failed with status {done.returncode}: {said}")
 
 
-_NO_PROCESSOR, _NO_SCRATCH = -1, -2
+_NO_PROCESSOR = -1
 
 
 # Every function has a form for each variant. What is exported asks the processor which of them it
@@ -263,7 +261,8 @@ def exported_names(kernel: Kernel) -> frozenset[str]:
 
 def interface(kernel: Kernel) -> str:
     """LLVM IR of all functions of a kernel but the programs themselves."""
-    texts = [_chosen(kernel)]
+    checks = resources.files(__package__).joinpath("arguments.ll").read_text(encoding="utf-8")
+    texts = [checks, _chosen(kernel)]
     for variant in kernel.variants:
         texts += [_size(size, variant.prefix) for size in variant.sizes]
         texts += [_call(call, variant) for call in variant.calls]
@@ -343,18 +342,32 @@ def _size(size: Size, prefix: str) -> str:
 
 def _call(call: Call, variant: Variant) -> str:
     """The form of a function for one variant: it checks what it is given, and runs the program."""
-    lines, wrong = _checked(call)
+    count, prefix = len(call.arguments), variant.prefix
+    lines = [f"  %given = alloca [{count} x ptr]"]
+    for index in range(count):
+        lines += _placed("given", index, f"%a{index}")
+    lines.append(f"  %array = call i32 @wrong_array(ptr %given, i64 {count})")
+    memory = "0"
+    if call.scratch is not None:
+        size, memory = call.scratch[1], "%memory"
+        given = "ptr %scratch, i64 %bytes, i64 %threads, i64 %need"
+        lines += [
+            f"  %need = call i64 @{prefix}{size.name}(i64 %threads)",
+            f"  %memory = call i32 @wrong_scratch({given})",
+        ]
     lines += [
-        f"  %bad = icmp ne i32 {wrong}, 0",
+        "  %apart = icmp ne i32 %array, 0",
+        f"  %wrong = select i1 %apart, i32 %array, i32 {memory}",
+        "  %bad = icmp ne i32 %wrong, 0",
         "  br i1 %bad, label %refused, label %fine",
         "refused:",
-        f"  ret i32 {wrong}",
+        "  ret i32 %wrong",
         "fine:",
         f"  %table = alloca [{variant.arrays} x ptr]",
         f"  store [{variant.arrays} x ptr] zeroinitializer, ptr %table",
     ]
     for index, position in enumerate(call.positions):
-        lines += _placed(position, f"%a{index}")
+        lines += _placed("table", position, f"%a{index}")
     pool = "ptr null, ptr null"
     if call.scratch is not None:
         pool = "ptr %launch, ptr %pool"
@@ -364,60 +377,18 @@ def _call(call: Call, variant: Variant) -> str:
                 f"  {own}.each = mul i64 %threads, {part.each}",
                 f"  {own}.at = add i64 {own}.each, {part.fixed}",
                 f"  {own} = getelementptr i8, ptr %scratch, i64 {own}.at",
-                *_placed(part.position, own),
+                *_placed("table", part.position, own),
             ]
-    prefix = variant.prefix
     lines += [f"  %done = call i32 @{prefix}{call.entry}(ptr %table, {pool})", "  ret i32 %done"]
     body, given = "\n".join(lines), ", ".join(_parameters(call))
     return f"define internal i32 @{prefix}{call.name}({given}) {{\n{body}\n}}"
 
 
-def _placed(position: int, value: str) -> list[str]:
+def _placed(table: str, position: int, value: str) -> list[str]:
     return [
-        f"  %slot{position} = getelementptr ptr, ptr %table, i64 {position}",
-        f"  store ptr {value}, ptr %slot{position}",
+        f"  %{table}{position} = getelementptr ptr, ptr %{table}, i64 {position}",
+        f"  store ptr {value}, ptr %{table}{position}",
     ]
-
-
-def _checked(call: Call) -> tuple[list[str], str]:
-    """The number of the first array that is null or unaligned, or what scratch memory lacks."""
-    lines, wrong = ([], "0") if call.scratch is None else _checked_scratch(*call.scratch)
-    for index in reversed(range(len(call.arguments))):
-        lines += [
-            *_unaligned(f"%a{index}"),
-            f"  %wrong{index} = select i1 %a{index}.bad, i32 {index + 1}, i32 {wrong}",
-        ]
-        wrong = f"%wrong{index}"
-    return lines, wrong
-
-
-def _unaligned(value: str) -> list[str]:
-    return [
-        f"  {value}.address = ptrtoint ptr {value} to i64",
-        f"  {value}.null = icmp eq i64 {value}.address, 0",
-        f"  {value}.rest = and i64 {value}.address, {ALIGNMENT - 1}",
-        f"  {value}.apart = icmp ne i64 {value}.rest, 0",
-        f"  {value}.bad = or i1 {value}.null, {value}.apart",
-    ]
-
-
-def _checked_scratch(parts: tuple[Part, ...], size: Size) -> tuple[list[str], str]:
-    lines = [
-        "  %others = sub i64 %threads, 1",
-        f"  %idle = icmp uge i64 %others, {MOST_THREADS}",
-    ]
-    bad = "%idle"
-    if parts:
-        lines += [
-            *_unaligned("%scratch"),
-            f"  %each = mul i64 %threads, {size.each}",
-            f"  %need = add i64 %each, {size.fixed}",
-            "  %small = icmp ult i64 %bytes, %need",
-            "  %unfit = or i1 %scratch.bad, %small",
-            "  %lacks = or i1 %unfit, %idle",
-        ]
-        bad = "%lacks"
-    return [*lines, f"  %memory = select i1 {bad}, i32 {_NO_SCRATCH}, i32 0"], "%memory"
 
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from attrs import field, frozen
 
-from autotune.backends.arrays import ALIGNMENT
 from autotune.backends.native.backend import missing_features
-from autotune.backends.native.executable import Layout, Scratch
+from autotune.backends.native.executable import Layout, Part
 from autotune.backends.native.exports.features import TILES, Machine
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import Workload
@@ -24,11 +23,9 @@ __all__ = [
     "Argument",
     "Call",
     "Kernel",
-    "Part",
     "Size",
     "Variant",
     "kernel_of",
-    "scratch_parts",
 ]
 
 _C_WORDS = frozenset(
@@ -60,21 +57,6 @@ class Argument:
     dtype: str
     shape: tuple[int, ...]
     is_output: bool
-
-
-@frozen
-class Part:
-    """The place of a buffer in scratch memory: at ``fixed + each * threads`` bytes.
-
-    Attributes:
-        position: Of the buffer among the arrays of the program.
-        fixed: Bytes.
-        each: Bytes.
-    """
-
-    position: int
-    fixed: int
-    each: int
 
 
 @frozen
@@ -276,26 +258,25 @@ def _variant(name: str, candidate: Candidate, machine: Machine, prefix: str) -> 
     given = _arguments(workload)
     first = len(given)
     packs, packed, sizes, taken = [], [], [], {argument.name for argument in given}
-    for entry, group in groupby(layout.packed, lambda it: it.entry):
-        made = []
-        for one in group:
-            constant = given[one.position]
+    for one in layout.packed:
+        made, constant = [], given[one.position]
+        for number in one.scratch:
             own = _unique(f"packed_{constant.name}", taken)
-            memory = Argument(own, "", (layout.scratch[one.scratch].bytes(1),), True)
-            made.append((memory, first + one.scratch))
-            sizes.append(Size(f"{name}_{own}_bytes", memory.shape[0]))
+            argument = Argument(own, "", (layout.scratch[number].bytes(1),), True)
+            made.append((argument, first + number))
+            sizes.append(Size(f"{name}_{own}_bytes", argument.shape[0]))
         memories, places = zip(*made, strict=True)
         call = f"{name}_pack{memories[0].name.removeprefix('packed')}"
-        packs.append(Call(call, entry, (constant, *memories), (one.position, *places)))
+        packs.append(Call(call, one.entry, (constant, *memories), (one.position, *places)))
         packed += made
-    parts, fixed, each = scratch_parts(layout, first)
-    size = Size(f"{name}_scratch_bytes", fixed, each)
+    memory = layout.memory(first)
+    size = Size(f"{name}_scratch_bytes", memory.fixed, memory.each)
     run = Call(
         name,
         "run",
-        (*given, *(_read(memory) for memory, _ in packed)),
+        (*given, *(_read(argument) for argument, _ in packed)),
         (*range(first), *(position for _, position in packed)),
-        (parts, size),
+        (memory.parts, size),
     )
     calls = (*packs, run)
     arrays = first + len(layout.scratch)
@@ -339,27 +320,3 @@ def _unique(text: str, taken: set[str]) -> str:
         name += "_"
     taken.add(name)
     return name
-
-
-def scratch_parts(layout: Layout, first: int) -> tuple[tuple[Part, ...], int, int]:
-    """Places of buffers in scratch memory, and its size: fixed bytes, and those of each thread.
-
-    There is a line between two: of equal sizes, they would share cache sets.
-
-    Args:
-        layout: What a program needs.
-        first: Position of the first scratch buffer among the arrays of the program.
-    """
-    own = {packed.scratch for packed in layout.packed}
-    parts, fixed, each = [], 0, 0
-    for number, scratch in enumerate(layout.scratch):
-        if number in own:
-            continue
-        parts.append(Part(first + number, fixed, each))
-        fixed, each = fixed + ALIGNMENT, each + _private(scratch)
-        fixed += 0 if scratch.private else scratch.bytes(1)
-    return tuple(parts), fixed, each
-
-
-def _private(scratch: Scratch) -> int:
-    return scratch.bytes(1) if scratch.private else 0
