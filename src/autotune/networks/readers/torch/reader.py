@@ -403,17 +403,14 @@ def _scan(run: Run, args: Sequence[Item], _named: Mapping[str, Item]) -> Item:
     """A step along the first axis of some tensors."""
     body, states, slices, *more = args
     fixed = more[-1] if more else []
-    read = [it for it in fixed if it.constant is None]
 
     def step(
-        old: Sequence[Value], each: Sequence[Value], given: Sequence[Value]
+        old: Sequence[Value], each: Sequence[Value], known: Sequence[Value]
     ) -> tuple[list[Value], list[Value]]:
-        waiting = iter(given)
-        known = [next(waiting) if it.constant is None else it for it in fixed]
         found = list(run(body, [*old, *each, *known]))
         return found[: len(old)], found[len(old) :]
 
-    last, kept = loop(step, slices[0].shape[0], states, slices, read)
+    last, kept = loop(step, slices[0].shape[0], states, slices, fixed)
     return [*last, *kept]
 
 
@@ -422,16 +419,13 @@ def _while(run: Run, args: Sequence[Item], _named: Mapping[str, Item]) -> Item:
     condition, body, states, *more = args
     fixed = more[-1] if more else []
     trips = _trips(run, condition, body, states, fixed)
-    read = [it for it in fixed if it.constant is None]
 
     def step(
-        old: Sequence[Value], _slices: Sequence[Value], given: Sequence[Value]
+        old: Sequence[Value], _slices: Sequence[Value], known: Sequence[Value]
     ) -> tuple[list[Value], list[Value]]:
-        waiting = iter(given)
-        known = [next(waiting) if it.constant is None else it for it in fixed]
         return list(run(body, [*old, *known])), []
 
-    return list(loop(step, trips, states, fixed=read)[0]) if trips else list(states)
+    return list(loop(step, trips, states, fixed=fixed)[0]) if trips else list(states)
 
 
 def _trips(
