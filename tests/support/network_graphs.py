@@ -14,12 +14,11 @@ from autotune.networks.graph import Graph, Value, constant, evaluate, input_valu
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.targets import Target, detect_cpu
 
-__all__ = ["FLOATS", "INTEGERS", "SPECIAL", "check_compiled", "drawn", "folded", "numbers"]
+__all__ = ["INTEGERS", "SPECIAL", "check_compiled", "drawn", "folded", "numbers"]
 
 Array = NDArray[Any]
 Build = Callable[..., Value | Sequence[Value]]
 
-FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 0.5, 2.5, -3.5)
 

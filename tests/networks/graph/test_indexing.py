@@ -17,7 +17,6 @@ from autotune.networks.graph import (
     evaluate,
     gather_nd,
     input_value,
-    one_hot,
     reshape,
     scatter_along,
     scatter_nd,
@@ -54,34 +53,6 @@ def test_elements_are_taken_as_by_numpy(
     np.testing.assert_array_equal(found, x[tuple(np.moveaxis(many.astype(int), -1, 0))])
 
 
-def test_batches_are_indexed_one_by_one() -> None:
-    x, indices = drawn((2, 3, 4), "int64"), np.array([[[2, 1]], [[0, -1]]])
-    (found,) = folded(lambda a, i: gather_nd(a, i, 1), x, indices)
-    assert found.tolist() == [[x[0, 2, 1]], [x[1, 0, 3]]]
-
-
-def test_updates_are_written_or_combined() -> None:
-    x, indices = np.zeros((2, 3), np.float32), np.array([[0, -1, 0], [1, 1, 1]])
-    updates = np.arange(6, dtype=np.float32).reshape(2, 3)
-    written, added = folded(
-        lambda a, i, u: [scatter_along(a, i, u, 1), scatter_along(a, i, u, 1, "add")],
-        x, indices, updates,
-    )  # fmt: skip
-    assert added.tolist() == [[2, 0, 1], [0, 12, 0]] and written.tolist() == [[2, 0, 1], [0, 5, 0]]
-    (found,) = folded(
-        lambda a, i, u: scatter_nd(a, i, u, "max"), x, np.array([[1], [-1]]), updates
-    )
-    assert found.tolist() == [[0, 0, 0], [3, 4, 5]]
-
-
-def test_one_hot_leaves_out_what_is_out_of_range() -> None:
-    (found,) = folded(
-        lambda i, off, on: one_hot(i, 3, off, on, 0),
-        np.array([0, -1, 7], np.int8), np.float32(1), np.float32(5),
-    )  # fmt: skip
-    assert found.T.tolist() == [[5, 1, 1], [1, 1, 5], [1, 1, 1]]
-
-
 @pytest.mark.parametrize("index", [-4, 3])
 def test_an_index_out_of_range_is_an_error_before_anything_runs(index: int) -> None:
     x, i = input_value("x", (3, 5), "float32"), input_value("i", (2,), "int64")
@@ -91,16 +62,6 @@ def test_an_index_out_of_range_is_an_error_before_anything_runs(index: int) -> N
     with pytest.raises(InvalidValueError, match="index 3 is not"):
         gather_nd(x, constant(np.array([[3, 4]])))
     assert gather_nd(x, constant(np.array([[2, 4]]))).shape == (1,)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bool"])
-def test_compiled_indices_are_right(dtype: str) -> None:
-    x, indices = drawn((5, 18), dtype), np.array([[0, -1], [4, 2], [-5, 3]])
-
-    def build(a: Value, i: Value) -> list[Value]:
-        return [take(a, i, 0), take(a, i, 1), gather_nd(a, i)]
-
-    check_compiled(build, (x, dtype), (indices, "int64"))
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (1, 2), (3,)])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_graphs import check_compiled, drawn, folded
+from network_graphs import drawn, folded
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.graph import (
@@ -85,28 +85,6 @@ def test_margins_are_those_of_numpy(shape: list[int], mode: str, data: st.DataOb
     np.testing.assert_array_equal(found, np.pad(x, widths, mode), strict=True)  # type: ignore[call-overload]
 
 
-def test_negative_margins_cut_and_a_margin_may_be_data() -> None:
-    x = drawn((3, 4), "float32")
-    cut, around = folded(
-        lambda a, v: [pad(a, (-1, 0), (0, -2), value=v), pad(a, (1, 0), (0, 0), value=v)],
-        x,
-        np.float32(7),
-    )
-    np.testing.assert_array_equal(cut, x[1:, :2])
-    np.testing.assert_array_equal(around[0], np.full(4, 7, np.float32))
-    check_compiled(
-        lambda a, v: pad(a, (1, 0), (0, 2), value=v), (x, "float32"), (np.array(7, "f"), "float32")
-    )
-
-
-def test_splits_are_parts() -> None:
-    x = drawn((5, 2), "int8")
-    for found, right in zip(
-        folded(lambda a: split(a, [1, 0, 4], 0), x), (x[:1], x[1:1], x[1:]), strict=True
-    ):
-        np.testing.assert_array_equal(found, right, strict=True)
-
-
 def test_what_changes_no_order_is_no_program() -> None:
     """Shapes change without a copy, and what is known disappears."""
     x = input_value("x", (1, 4, 1, 5), "float32")
@@ -115,23 +93,6 @@ def test_what_changes_no_order_is_no_program() -> None:
     for made in (reshape(x, x.shape), slice_axis(x, 1, 0, 9), pad(x, [0] * 4, [0] * 4)):
         assert made is x
     assert take(constant(np.arange(5)), constant(2), 0).constant == 2
-
-
-@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "int16", "float64"])
-def test_compiled_moves_are_right(dtype: str) -> None:
-    x = drawn((3, 18), dtype, special=True)
-
-    def build(a: Value) -> list[Value]:
-        return [
-            transpose(a),
-            slice_axis(a, 1, None, None, -2),
-            concat([a, flip(a, [0])], 1),
-            pad(a, (1, 0), (0, 2)),
-            pad(a, (0, 3), (2, 1), "reflect"),
-            tile(a, (2, 3)),
-        ]
-
-    check_compiled(build, (x, dtype))
 
 
 @pytest.mark.parametrize(

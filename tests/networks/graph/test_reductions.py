@@ -17,22 +17,16 @@ from autotune.networks.graph import (
     arg,
     binary,
     constant,
-    determinant,
     evaluate,
     input_value,
-    log_softmax,
-    log_sum_exp,
     loop,
     mean,
-    non_max_suppression,
     nonzero,
-    normalized,
     reduce,
     reshape,
     scan,
     softmax,
     sort,
-    top_k,
     unique,
     variance,
 )
@@ -101,41 +95,6 @@ def test_blocks_hold_every_element_once(shape: tuple[int, ...]) -> None:
     assert folded(lambda a: reduce("add", a), x)[0].item() == x.sum()
 
 
-def test_nothing_is_reduced_to_the_identity() -> None:
-    x = np.empty((2, 0), np.float32)
-    found = folded(lambda a: [reduce(it, a, (1,), False) for it in COMBINERS], x)
-    assert [it.tolist() for it in found] == [[0] * 2, [1] * 2, [-np.inf] * 2, [np.inf] * 2]
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_rows_are_normalised(axis: int) -> None:
-    x = drawn((3, 4, 5), "float32")
-    wide = x.astype(np.float64)
-    grown = np.exp(wide - wide.max(axis, keepdims=True))
-    total = grown.sum(axis, keepdims=True)
-    wanted = [grown / total, np.log(grown / total), np.log(np.exp(wide).sum(axis))]
-    apart = wide - wide.mean(axis, keepdims=True)
-    wanted += [apart / np.sqrt(wide.var(axis, keepdims=True) + 0.1), wide.var(axis, ddof=1)]
-    found = folded(
-        lambda a: [
-            softmax(a, axis),
-            log_softmax(a, axis),
-            log_sum_exp(a, (axis,), False),
-            normalized(a, (axis,), 0.1),
-            variance(a, (axis,), False, 1),
-        ],
-        x,
-    )
-    for one, right in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-6)
-
-
-def test_the_logarithm_of_sums_of_infinities() -> None:
-    x = np.array([[-np.inf, -np.inf], [np.inf, 1], [np.nan, 1]], np.float32)
-    (found,) = folded(lambda a: log_sum_exp(a, (1,), False), x)
-    np.testing.assert_array_equal(found, np.array([-np.inf, np.inf, np.nan], np.float32))
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_softmax_is_the_workload_of_its_builder(dtype: str) -> None:
     made = softmax(input_value("x", (12, 20), dtype), 1)
@@ -149,33 +108,6 @@ def test_combiners_are_named() -> None:
         reduce("sum", input_value("x", (3,), "float32"))
     with pytest.raises(InvalidValueError, match="named twice"):
         reduce("add", input_value("x", (3,), "float32"), (0, -1))
-
-
-@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "float32", "int16"])
-def test_compiled_reductions_are_right(dtype: str) -> None:
-    x = drawn((3, 18), dtype, special=True)
-
-    def build(a: Value) -> list[Value]:
-        found = [reduce("max", a, (1,)), reduce("min", a, (0,)), arg("max", a, 1)]
-        if dtype != "bool":
-            found += [reduce("add", binary("min", a, 3)), arg("min", a, 0, last=True)]
-        return found
-
-    check_compiled(build, (x, dtype))
-
-
-def test_compiled_rows_are_right() -> None:
-    x = drawn((3, 18), "float32", special=True)
-    x[0] = np.linspace(-3, 3, 18)
-    check_compiled(
-        lambda a: [
-            softmax(a, 1),
-            log_softmax(a, 0),
-            log_sum_exp(a, (1,)),
-            normalized(a, (1,), 1.0),
-        ],
-        (x, "float32"),
-    )
 
 
 @settings(max_examples=25)
@@ -249,15 +181,6 @@ def test_what_no_loop_can_be_is_said() -> None:
         loop(lambda s, b, f: ([beside], []), 3, [beside], [x])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
-def test_compiled_scans_are_right(dtype: str) -> None:
-    x = drawn((3, 18), dtype)
-    check_compiled(
-        lambda a: [scan("add", a, 1), scan("max", a, 0, True), scan("add", a, 1, True, True)],
-        (x, dtype),
-    )
-
-
 NUMBERS = st.lists(st.sampled_from([np.nan, -1.0, 0.0, 2.0, np.inf]), min_size=1, max_size=8)
 
 
@@ -274,16 +197,6 @@ def test_sorting_is_stable_and_nan_is_largest(values: list[float]) -> None:
         it for key in sorted(set(keys), reverse=True) for it, own in enumerate(keys) if own == key
     ]
     np.testing.assert_array_equal(falling[0], x[0, back[0]])
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int64", "float64"])
-def test_the_largest_and_the_smallest(dtype: str) -> None:
-    x = drawn((5, 3), dtype)
-    largest, _, smallest, _ = folded(lambda a: [*top_k(a, 2, 0), *top_k(a, 2, 0, False)], x)
-    np.testing.assert_array_equal(largest, np.sort(x, 0)[::-1][:2])
-    np.testing.assert_array_equal(smallest, np.sort(x, 0)[:2])
-    with pytest.raises(InvalidValueError, match="has no 6 elements"):
-        top_k(input_value("x", (5, 3), dtype), 6, 0)
 
 
 def test_places_are_known_of_constants_and_bounded_else() -> None:
@@ -305,25 +218,3 @@ def test_different_elements(values: list[int], is_sorted: bool) -> None:
     assert first.tolist() == [values.index(it) for it in order]
     assert found[inverse].tolist() == values
     assert counts.tolist() == [values.count(it) for it in order]
-
-
-def test_boxes_that_overlap_a_better_one_are_left_out() -> None:
-    boxes = np.array([[[0, 0, 2, 2], [2, 2, 0, 0.1], [3, 3, 4, 4]]], np.float32)
-    scores = np.array([[[0.5, 0.9, 0.1], [0.2, 0.1, 0.3]]], np.float32)
-
-    def kept(most: int, score: float) -> list[list[int]]:
-        found = non_max_suppression(constant(boxes), constant(scores), most, 0.5, score)
-        assert found[0].constant is not None
-        return [*map(list, found[0].constant.tolist())]
-
-    assert kept(3, 0.0) == [[0, 0, 1], [0, 0, 2], [0, 1, 2], [0, 1, 0]]
-    assert kept(1, 0.0) == [[0, 0, 1], [0, 1, 2]] and kept(3, 0.4) == [[0, 0, 1]]
-    centred = np.array([[[1, 1, 2, 2], [1, 1, 2, 1.9], [3.5, 3.5, 1, 1]]], np.float32)
-    found = non_max_suppression(constant(centred), constant(scores), 3, 0.5, 0.0, True)
-    assert found[1].constant == 4
-    assert non_max_suppression(constant(boxes), constant(scores), 0, 0.5)[0].shape == (0, 3)
-
-
-def test_determinants() -> None:
-    x = drawn((2, 3, 3), "float32")
-    np.testing.assert_allclose(folded(determinant, x)[0], np.linalg.det(x), rtol=1e-4)

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_graphs import check_compiled, drawn, folded
+from network_graphs import drawn, folded
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.networks.graph import (
     Graph,
-    Value,
     Window,
     constant,
     convolution,
@@ -108,13 +107,6 @@ def test_windows_are_reduced(dtype: str, window: Window) -> None:
     np.testing.assert_array_equal(np.where(alone, 42, arg), np.where(alone, 42, best.min(-1)))
 
 
-def test_sums_of_halves_are_float32() -> None:
-    x = np.ones((1, 1, 3000), np.float16)
-    window = Window.of((3000,))
-    (found,) = folded(lambda a: window_reduce("add", a, window, "float32"), x)
-    assert found.item() == 3000
-
-
 @pytest.mark.parametrize(("groups", "channels"), [(1, 6), (2, 6), (4, 4)])
 @pytest.mark.parametrize("zero", [None, 5])
 def test_zero_points_are_subtracted_and_are_margins(
@@ -172,26 +164,3 @@ def test_resampling_is_a_weighted_sum() -> None:
 def test_what_cannot_be_is_said(build: object, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         build(input_value("x", (1, 2, 5), "float32"))  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int16"])
-def test_compiled_windows_are_right(dtype: str) -> None:
-    window = Window.of((3, 2), (2, 1), (1, 0), (1, 2), (1, 2))
-
-    def build(x: Value, w: Value) -> list[Value]:
-        return [
-            convolution(x, w, window, 2),
-            transposed_convolution(x, w, Window.of((3, 2), (2, 3), (1, 1)), 1),
-            window_reduce("max", x, window),
-            window_arg(x, window),
-        ]
-
-    x, w = drawn((2, 4, 8, 18), dtype), drawn((4, 2, 3, 2), dtype, 1)
-    check_compiled(build, (x, dtype), (w, dtype))
-
-
-def test_of_several_nan_the_last_may_be_meant() -> None:
-    x = np.array([[[1.0, np.nan, np.nan, 2.0, 3.0]]], np.float32)
-    window = Window.of([3])
-    both = folded(lambda a: [window_arg(a, window), window_arg(a, window, last_nan=True)], x)
-    assert [it.tolist() for it in both] == [[[[1, 1, 2]]], [[[2, 2, 2]]]]

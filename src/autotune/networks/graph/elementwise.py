@@ -61,6 +61,11 @@ def scalar_constant(value: Number, dtype: str) -> Scalar:
     return Scalar(Constant(kind(value), dtype), dtype)
 
 
+def _operator(op: str) -> Callable[[Scalar, Scalar | Number], Scalar]:
+    """A method that is an operation of two scalars."""
+    return lambda left, right: left.binary(op, right)
+
+
 @frozen(eq=False)
 class Scalar:
     """An expression of a type.
@@ -118,26 +123,18 @@ class Scalar:
         """Inequality of both; NaN differs from itself."""
         return self.binary("ne", other)
 
-    def __add__(self, other: Scalar | Number) -> Scalar:
-        return self.binary("add", other)
+    __add__, __sub__, __mul__ = (_operator(it) for it in ("add", "sub", "mul"))
+    __pow__, __and__, __or__ = (_operator(it) for it in ("pow", "and", "or"))
+    __lt__, __le__, __gt__, __ge__ = (_operator(it) for it in ("lt", "le", "gt", "ge"))
 
     def __radd__(self, other: Number) -> Scalar:
         return self._other(other) + self
 
-    def __sub__(self, other: Scalar | Number) -> Scalar:
-        return self.binary("sub", other)
-
     def __rsub__(self, other: Number) -> Scalar:
         return self._other(other) - self
 
-    def __mul__(self, other: Scalar | Number) -> Scalar:
-        return self.binary("mul", other)
-
     def __rmul__(self, other: Number) -> Scalar:
         return self._other(other) * self
-
-    def __pow__(self, other: Scalar | Number) -> Scalar:
-        return self.binary("pow", other)
 
     def __truediv__(self, other: Scalar | Number) -> Scalar:
         """The quotient; of integers truncated."""
@@ -152,24 +149,6 @@ class Scalar:
 
     def __neg__(self) -> Scalar:
         return self.call("neg")
-
-    def __lt__(self, other: Scalar | Number) -> Scalar:
-        return self.binary("lt", other)
-
-    def __le__(self, other: Scalar | Number) -> Scalar:
-        return self.binary("le", other)
-
-    def __gt__(self, other: Scalar | Number) -> Scalar:
-        return self.binary("gt", other)
-
-    def __ge__(self, other: Scalar | Number) -> Scalar:
-        return self.binary("ge", other)
-
-    def __and__(self, other: Scalar | Number) -> Scalar:
-        return self.binary("and", other)
-
-    def __or__(self, other: Scalar | Number) -> Scalar:
-        return self.binary("or", other)
 
     def __invert__(self) -> Scalar:
         return self.call("not")

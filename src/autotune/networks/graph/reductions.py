@@ -377,7 +377,7 @@ def loop(
         trips: How often.
         states: The first states.
         slices: Read a slice at a time along their first axis, which is as long as ``trips``.
-        fixed: Read whole by every step.
+        fixed: Read whole by every step; a step is given those that are constant as they are.
         reverse: By slice, whether it is read from its end; no by default.
         kept_reverse: By what is kept, whether it is filled from its end; no by default.
 
@@ -392,12 +392,15 @@ def loop(
     for value in slices:
         if value.shape[:1] != (trips,):
             raise InvalidValueError(f"{value!r} has no {trips} slices")
+    read = [it for it in fixed if it.constant is None]
     groups = [
         [input_value(f"state{at}", it.shape, it.dtype) for at, it in enumerate(states)],
         [input_value(f"slice{at}", it.shape[1:], it.dtype) for at, it in enumerate(slices)],
-        [input_value(f"fixed{at}", it.shape, it.dtype) for at, it in enumerate(fixed)],
+        [input_value(f"fixed{at}", it.shape, it.dtype) for at, it in enumerate(read)],
     ]
-    after, kept = step(*groups)
+    waiting = iter(groups[2])
+    known = [next(waiting) if it.constant is None else it for it in fixed]
+    after, kept = step(groups[0], groups[1], known)
     for old, new in zip(states, after, strict=True):
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise InvalidValueError(f"a state of a loop is {old!r}, and {new!r} after a step")
@@ -413,7 +416,7 @@ def loop(
     )
     results = [(it.shape, it.dtype) for it in after]
     results += [((trips, *it.shape), it.dtype) for it in kept]
-    found = list(compute(operation, [*states, *slices, *fixed], results))
+    found = list(compute(operation, [*states, *slices, *read], results))
     return found[: len(states)], found[len(states) :]
 
 

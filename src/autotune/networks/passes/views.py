@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from math import prod
 
 from attrs import evolve, field, frozen
@@ -484,84 +485,65 @@ def _block_axes(stage: Stage, known: _Change) -> dict[str, _Place]:
 
 def _axes(stage: Stage, place_of: Mapping[str, _Place], known: _Change) -> tuple[Axis, ...]:
     """The axes of a stage, with others where there are blocks."""
-    numbers = [place_of[axis.name][0] if axis.name in place_of else None for axis in stage.axes]
     new: list[Axis] = []
-    for at, axis in enumerate(stage.axes):
-        number = numbers[at]
+    seen: set[int] = set()
+
+    def block_of(axis: Axis) -> int | None:
+        return place_of[axis.name][0] if axis.name in place_of else None
+
+    for number, run in groupby(stage.axes, block_of):
+        mine = [*run]
         if number is None:
-            new.append(axis)
+            new += mine
             continue
-        mine = [it for it, other in zip(stage.axes, numbers, strict=True) if other == number]
-        if axis is not mine[0]:
-            continue
-        places = [place_of[it.name][1] for it in mine]
-        block, kinds = known.blocks[number], {it.kind for it in mine}
+        places, kinds = [place_of[it.name][1] for it in mine], {it.kind for it in mine}
+        block = known.blocks[number]
         whole = {*block.long} <= {*places} and places == sorted(places)
-        together = numbers[at : at + len(mine)] == [number] * len(mine)
-        if not (whole and together and len(kinds) == 1) or "scan" in kinds:
+        if number in seen or not whole or len(kinds) > 1 or "scan" in kinds:
             raise _Refused
-        new += [Axis(name, extent, axis.kind) for name, extent in block.axes]
+        seen.add(number)
+        new += [Axis(name, extent, mine[0].kind) for name, extent in block.axes]
     if stage.reduce_axes and all(it.kind != "reduce" for it in new):
         raise _Refused
     return tuple(new)
 
 
 def _load(load: Load, place_of: Mapping[str, _Place], known: _Change) -> Load:
+    """A load on the new axes; of a part of a block, or of one in another order, there is none."""
+    inside, shape = known.inside.get(load.tensor), known.tensors[load.tensor].shape
+    there = {number for number, _ in place_of.values()}
     indices: list[IntExpr] = []
     plan: list[object] = []
-    inside = known.inside.get(load.tensor)
-    done: dict[int, list[int]] = {}
-    last: int | None = None
-    tensor = known.tensors[load.tensor]
-    for at, index in enumerate(load.indices):
+    seen: set[int] = set()
+
+    def place(at: int) -> tuple[int | None, int]:
+        index = load.indices[at]
         if inside is not None:
-            place = inside.get(at)
-        else:
-            place = place_of.get(index.args[0]) if index.op == "var" else None
-        if place is None:
-            if index.variables & {*place_of}:
+            return inside.get(at, (None, 0))
+        return place_of.get(index.args[0], (None, 0)) if index.op == "var" else (None, 0)
+
+    for number, run in groupby(range(len(load.indices)), lambda at: place(at)[0]):
+        mine = [*run]
+        if number is None:
+            if any(load.indices[at].variables & {*place_of} for at in mine):
                 raise _Refused
-            indices.append(index)
-            plan.append(at)
-            last = None
+            indices += [load.indices[at] for at in mine]
+            plan += mine
             continue
-        number, position = place
-        if number in done and last != number:
+        block, positions = known.blocks[number], [place(at)[1] for at in mine]
+        if number in seen or positions != sorted({*positions}):
             raise _Refused
-        if number not in done:
-            is_there = any(it[0] == number for it in place_of.values())
-            block = known.blocks[number]
-            # An axis of one place is in what is reshaped, but need not be in what is read.
-            wide = inside is not None or not block.long or tensor.shape[at] > 1
-            wide = wide or _has_long(load, at, number, place_of, known)
-            if wide:
-                indices += [var(name) if is_there else const(0) for name, _ in block.axes]
-                plan.append(("block", number))
-            done[number] = []
-        done[number].append(position)
-        last = number
-    _check_whole(done, plan, known)
+        seen.add(number)
+        # An axis of one place is in what is reshaped, but need not be in what is read.
+        wide = inside is not None or not block.long or shape[mine[0]] > 1
+        if wide or {*block.long} & {*positions}:
+            if not {*block.long} <= {*positions}:
+                raise _Refused
+            indices += [var(name) if number in there else const(0) for name, _ in block.axes]
+            plan.append(("block", number))
     if inside is None:
         _agree(load.tensor, tuple(plan), known)
     return Load(load.tensor, tuple(indices))
-
-
-def _has_long(
-    load: Load, at: int, number: int, place_of: Mapping[str, _Place], known: _Change
-) -> bool:
-    """Return whether further indices of a load are long axes of a block."""
-    places = [place_of.get(it.args[0]) for it in load.indices[at:] if it.op == "var"]
-    return any(it and it[0] == number and it[1] in known.blocks[number].long for it in places)
-
-
-def _check_whole(done: Mapping[int, list[int]], plan: Sequence[object], known: _Change) -> None:
-    """Refuse reads of a part of a block, or of one in another order."""
-    for number, positions in done.items():
-        needed = {*known.blocks[number].long}
-        if positions != sorted({*positions}):
-            raise _Refused
-        if ("block", number) in plan and not needed <= {*positions}:
-            raise _Refused
 
 
 def _agree(tensor: str, plan: tuple[object, ...], known: _Change) -> None:

@@ -226,13 +226,10 @@ def repeated(
         reverse: Whether the last of ``inputs`` comes first.
         mask: ``[time, batch, 1]``; where it ends, states stay and what is shown is 0.
     """
-    read = [it for it in fixed if it.constant is None]
 
     def one(
-        states: Sequence[Value], slices: Sequence[Value], given: Sequence[Value]
+        states: Sequence[Value], slices: Sequence[Value], known: Sequence[Value]
     ) -> tuple[list[Value], list[Value]]:
-        waiting = iter(given)
-        known = [next(waiting) if it.constant is None else it for it in fixed]
         after = step(states, slices[0], known)
         if mask is None:
             return after, [after[0]]
@@ -242,6 +239,6 @@ def repeated(
 
     slices = [inputs] if mask is None else [inputs, mask]
     last, kept = loop(
-        one, inputs.shape[0], starts, slices, read, [reverse] * len(slices), [reverse]
+        one, inputs.shape[0], starts, slices, fixed, [reverse] * len(slices), [reverse]
     )
     return kept[0], last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -153,8 +153,10 @@ class GraphReader:
         functional = call.kind
         if functional not in OPERATORS and _written(node) is not None:
             functional = functional.removesuffix("_")
-        if functional in OPERATORS and node.target.namespace == "aten":
-            return OPERATORS[functional](call if functional == call.kind else _renamed(call))
+        if functional in OPERATORS and node.target.namespace in ("aten", "prims"):
+            found = OPERATORS[functional](call if functional == call.kind else _renamed(call))
+            if found is not NotImplemented:
+                return found
         return self._expanded(node, call)
 
     def _expanded(self, node: Node, call: Call) -> Item:
@@ -290,13 +292,19 @@ def described(node: Node) -> str:
 
 
 @cache
-def _decompositions() -> Mapping[Any, Any]:
+def _others() -> Mapping[Any, Any]:
     """Decompositions of torch for operators that are not read as they are."""
     return {
         target: rule
         for target, rule in torch._decomp.decomposition_table.items()
         if isinstance(target, OpOverload) and target._schema.name.split("::")[-1] not in OPERATORS
     }
+
+
+def _decompositions(target: Any) -> dict[Any, Any]:
+    """Those, and that of an operator itself, where torch has one."""
+    table = torch._decomp.decomposition_table
+    return {**_others(), **({target: table[target]} if target in table else {})}
 
 
 def expanded(target: Any, args: Any, kwargs: Any) -> GraphModule:
@@ -311,25 +319,42 @@ def expanded(target: Any, args: Any, kwargs: Any) -> GraphModule:
         UnsupportedWorkload: torch has nothing to say of it.
     """
     leaves, form = tree_flatten((list(args), dict(kwargs)))
-    places = [at for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    # Numbers of other types are other calls, even where they are equal.
+    return _expansion(target, tuple((type(it), _described_leaf(it)) for it in leaves), form)
+
+
+@frozen
+class _Layout:
+    """A tensor that a call is traced with."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
+def _described_leaf(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return _Layout(tuple(leaf.shape), leaf.stride(), leaf.dtype)
+
+
+@lru_cache(maxsize=256)
+def _expansion(target: Any, leaves: tuple[tuple[type, Any], ...], form: Any) -> GraphModule:
+    """As :func:`expanded`: a network has calls of one form many times."""
+    layouts = [leaf for _, leaf in leaves if isinstance(leaf, _Layout)]
 
     def call(*tensors: torch.Tensor) -> Any:
-        given = list(leaves)
-        for at, tensor in zip(places, tensors, strict=True):
-            given[at] = tensor
+        left = iter(tensors)
+        given = [next(left) if isinstance(it, _Layout) else it for _, it in leaves]
         called, named = tree_unflatten(given, form)
         return target(*called, **named)
 
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with mode:
-        fakes = [
-            torch.empty_strided(it.shape, it.stride(), dtype=it.dtype)
-            for it in (leaves[at] for at in places)
-        ]
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fakes = [torch.empty_strided(it.shape, it.strides, dtype=it.dtype) for it in layouts]
     try:
         with torch.no_grad():
             found = make_fx(
-                torch.func.functionalize(call), dict(_decompositions()), tracing_mode="fake"
+                torch.func.functionalize(call), _decompositions(target), tracing_mode="fake"
             )(*fakes)
     except Exception as error:  # whatever torch meets
         raise UnsupportedWorkload(
@@ -378,17 +403,14 @@ def _scan(run: Run, args: Sequence[Item], _named: Mapping[str, Item]) -> Item:
     """A step along the first axis of some tensors."""
     body, states, slices, *more = args
     fixed = more[-1] if more else []
-    read = [it for it in fixed if it.constant is None]
 
     def step(
-        old: Sequence[Value], each: Sequence[Value], given: Sequence[Value]
+        old: Sequence[Value], each: Sequence[Value], known: Sequence[Value]
     ) -> tuple[list[Value], list[Value]]:
-        waiting = iter(given)
-        known = [next(waiting) if it.constant is None else it for it in fixed]
         found = list(run(body, [*old, *each, *known]))
         return found[: len(old)], found[len(old) :]
 
-    last, kept = loop(step, slices[0].shape[0], states, slices, read)
+    last, kept = loop(step, slices[0].shape[0], states, slices, fixed)
     return [*last, *kept]
 
 
@@ -397,16 +419,13 @@ def _while(run: Run, args: Sequence[Item], _named: Mapping[str, Item]) -> Item:
     condition, body, states, *more = args
     fixed = more[-1] if more else []
     trips = _trips(run, condition, body, states, fixed)
-    read = [it for it in fixed if it.constant is None]
 
     def step(
-        old: Sequence[Value], _slices: Sequence[Value], given: Sequence[Value]
+        old: Sequence[Value], _slices: Sequence[Value], known: Sequence[Value]
     ) -> tuple[list[Value], list[Value]]:
-        waiting = iter(given)
-        known = [next(waiting) if it.constant is None else it for it in fixed]
         return list(run(body, [*old, *known])), []
 
-    return list(loop(step, trips, states, fixed=read)[0]) if trips else list(states)
+    return list(loop(step, trips, states, fixed=fixed)[0]) if trips else list(states)
 
 
 def _trips(

@@ -216,10 +216,6 @@ def _cast(call: Call) -> Value:
     return as_type(call[0], dtype_of(call.attribute("to")))
 
 
-def _cast_like(call: Call) -> Value:
-    return as_type(call[0], call[1].dtype)
-
-
 def _bit_cast(call: Call) -> Value:
     x, dtype = call[0], dtype_of(call.attribute("to"))
     if dtype == x.dtype:
@@ -290,7 +286,6 @@ ELEMENTWISE: Mapping[str, Operator] = {
     "IsNaN": _is_nan,
     "IsInf": _is_inf,
     "Cast": _cast,
-    "CastLike": _cast_like,
     "BitCast": _bit_cast,
     "Identity": _identity,
     "Dropout": _dropout,

@@ -205,25 +205,10 @@ def _deform_conv(call: Call) -> Value:
     return result if bias is None else binary("add", result, reshape(bias, (-1, *[1] * rank)))
 
 
-def _affine_grid(call: Call) -> Value:
-    theta, size = call[0], call.ints(1)
-    image, corners = size[2:], bool(call.attribute("align_corners"))
-    axes = []
-    for extent in image:
-        steps = np.arange(extent)
-        span = max(extent - 1, 1)
-        axes.append(steps * 2 / span - 1 if corners else (2 * steps + 1) / extent - 1)
-    grid = np.meshgrid(*axes, indexing="ij")
-    points = np.stack([*grid[::-1], np.ones(image)], -1).reshape(-1, len(image) + 1)
-    found = einsum("pk,nrk->npr", constant(points, theta.dtype), theta)
-    return reshape(found, (size[0], *image, len(image)))
-
-
 RESIZING: Mapping[str, Operator] = {
     "Resize": _resize,
     "Upsample": _resize,
     "GridSample": _grid_sample,
-    "AffineGrid": _affine_grid,
     "RoiAlign": _roi_align,
     "DeformConv": _deform_conv,
 }

@@ -35,7 +35,7 @@ from autotune.networks.graph import (
 )
 from autotune.networks.graph.elementwise import common_shape
 from autotune.networks.readers.forms import as_type, is_float, vector
-from autotune.networks.readers.torch.call import Call, Operator, number, operand, promoted
+from autotune.networks.readers.torch.call import Call, Operator, operand, promoted
 from autotune.networks.readers.torch.operators.shapes import filled
 
 __all__ = ["INDEXING"]
@@ -227,36 +227,6 @@ def _neutral(dtype: str, how: str) -> Value:
     return filled((), int(limits.min if how == "amax" else limits.max), dtype)
 
 
-def _index_add(call: Call) -> Value:
-    """Slices added, copied or combined at indices along an axis."""
-    axis = call.axis()
-    x, index = call.x, call["index"]
-    source = as_type(call.get("source", call.get("tensor")), x.dtype)
-    if call.get("alpha", 1) != 1:
-        source = binary("mul", source, number(call["alpha"], x.dtype))
-    combiner = "add" if call.kind == "index_add" else ""
-    return _sliced_in(x, index, source, axis, combiner, call)
-
-
-def _sliced_in(
-    x: Value, index: Value, source: Value, axis: int, combiner: str, call: Call
-) -> Value:
-    if not x.rank:
-        x, source = reshape(x, (1,)), reshape(source, (1,))
-    (index,) = _at_least_vectors(index)
-    if index.size == 0 or source.size == 0:
-        return reshape(x, call.shape)
-    (source,) = _at_least_vectors(source)
-    order = [axis, *(at for at in range(x.rank) if at != axis)]
-    found = scatter_nd(
-        transpose(x, order),
-        unsqueeze(cast(index, "int64"), [1]),
-        transpose(source, order),
-        _truths(combiner, x),
-    )
-    return reshape(transpose(found, list(np.argsort(order))), call.shape)
-
-
 def _index_reduce(call: Call) -> Value:
     """As ``scatter_reduce``, of slices."""
     x, index, axis = call.x, call["index"], call.axis()
@@ -272,16 +242,6 @@ def _index_reduce(call: Call) -> Value:
         "include_self": call["include_self"],
     }
     return _scatter_reduce(Call(call.kind, call.overload, arguments, call.results))
-
-
-def _index_fill(call: Call) -> Value:
-    x, index, axis = call.x, call["index"], call.axis()
-    value = _as_value(call["value"], x.dtype)
-    (index,) = _at_least_vectors(index)
-    if not x.rank:
-        return reshape(value, ()) if index.size else x
-    shape = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
-    return _sliced_in(x, index, broadcast(value, shape), axis, "", call)
 
 
 def _masked_scatter(call: Call) -> Value:
@@ -394,9 +354,7 @@ INDEXING: Mapping[str, Operator] = {
     **dict.fromkeys(("index_put", "_unsafe_index_put"), _index_put),
     **dict.fromkeys(("scatter", "scatter_add"), _scatter),
     "scatter_reduce": _scatter_reduce,
-    **dict.fromkeys(("index_add", "index_copy"), _index_add),
     "index_reduce": _index_reduce,
-    "index_fill": _index_fill,
     "masked_scatter": _masked_scatter,
     "take": _take,
     "put": _put,

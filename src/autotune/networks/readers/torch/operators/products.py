@@ -72,20 +72,11 @@ def _addbmm(call: Call) -> Value:
     return _added(call, rows, reshape(right, (b * k, right.shape[2])))
 
 
-def _addr(call: Call) -> Value:
-    return _added(call, reshape(call["vec1"], (-1, 1)), reshape(call["vec2"], (1, -1)))
-
-
 def _linear(call: Call) -> Value:
     x, weight, bias = call.x, call["weight"], call.get("bias")
     found = matmul(x, transpose(weight) if weight.rank == 2 else weight)
     found = found if bias is None else binary("add", found, bias)
     return reshape(found, call.shape)
-
-
-def _outer(call: Call) -> Value:
-    left, right = list(call.arguments.values())[:2]
-    return binary("mul", reshape(left, (-1, 1)), reshape(right, (1, -1)))
 
 
 def _einsum(call: Call) -> Value:
@@ -159,9 +150,7 @@ PRODUCTS: Mapping[str, Operator] = {
     **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot", "vdot"), _matmul),
     **dict.fromkeys(("addmm", "addmv", "baddbmm"), _addmm),
     "addbmm": _addbmm,
-    "addr": _addr,
     "linear": _linear,
-    **dict.fromkeys(("outer", "ger"), _outer),
     "einsum": _einsum,
     "_trilinear": _trilinear,
     **dict.fromkeys(

@@ -211,13 +211,6 @@ def _rows(call: Call) -> Value:
     return function(x, call.axis())
 
 
-def _safe_softmax(call: Call) -> Value:
-    x, axis = as_type(call.x, call.dtype), call.axis()
-    empty = reduce("max", x, [axis])
-    nothing = elementwise(lambda it: it.equals(-math.inf), empty, dtype="bool")
-    return select(nothing, 0, softmax(x, axis))
-
-
 def _scan(combiner: str, call: Call) -> Value:
     x = as_type(call.x, call.dtype)
     return scan(combiner, x, call.axis()) if x.rank and x.size else x
@@ -325,16 +318,6 @@ def _half(count: Scalar) -> Scalar:
     return maximum(count - 1, 0) / 2
 
 
-def _count_nonzero(call: Call) -> Value:
-    truths = as_type(as_type(call.x, "bool"), "int64")
-    return _shaped(reduce("add", truths, _axes(call), False), call)
-
-
-def _amin_max(call: Call) -> list[Value]:
-    found = [reduce(op, ordered(call.x), _axes(call), _keeps(call)) for op in ("min", "max")]
-    return [_shaped(as_type(it, call.x.dtype), call) for it in found]
-
-
 REDUCTIONS: Mapping[str, Operator] = {
     "sum": partial(_reduced, "add"),
     "prod": partial(_reduced, "mul"),
@@ -360,93 +343,33 @@ REDUCTIONS: Mapping[str, Operator] = {
         ),
         _rows,
     ),
-    "_safe_softmax": _safe_softmax,
     "cumsum": partial(_scan, "add"),
     "cumprod": partial(_scan, "mul"),
     "cummax": partial(_running_extremum, "max"),
     "cummin": partial(_running_extremum, "min"),
     "logcumsumexp": _log_cumulative,
     "sort": _sorted,
-    "msort": lambda call: _sorted(call)[0],
     "argsort": _arg_sort,
     "topk": _top_k,
     "kthvalue": _kth,
     **dict.fromkeys(("median", "nanmedian"), _median),
-    "count_nonzero": _count_nonzero,
-    "aminmax": _amin_max,
 }
 
 
-def _affine(
-    x: Value, centre: Value, spread: Value, parameters: Sequence[Value | None], epsilon: float
-) -> Value:
-    """A batch norm, where a scale is 1 and a bias is 0 that is left out."""
-    scale, bias = (
-        filled(spread.shape, default, wide(x.dtype)) if it is None else it
-        for it, default in zip(parameters, (1, 0), strict=True)
-    )
-    return batch_affine(x, centre, spread, scale, bias, epsilon)
-
-
 def _batch_norm(call: Call) -> Value | list[Value]:
-    """Of all forms: with the statistics of the batch, or with running ones.
-
-    Results are the tensor, mean and inverse deviation that were used, and of some forms the new
-    running statistics; of ``batch_norm`` itself the tensor only.
-    """
-    x, momentum = call.x, call.get("momentum", 0.1)
-    running = call.get("running_mean"), call.get("running_var")
-    parameters = call.get("weight"), call.get("bias")
-    epsilon = call["eps"]
-    trains = call.get("training", call.get("train", "no_training" not in call.kind))
-    if "with_update" in call.kind:
-        trains = True
-    if not trains and running[0] is not None and running[1] is not None:
-        found = _affine(x, running[0], running[1], parameters, epsilon)
-        if call.kind == "batch_norm":
-            return found
-        kinds = [wide(x.dtype) if it is None else it.dtype for it in call.results[1:3]]
-        nothing = [filled((0,), 0, kind) for kind in kinds]
-        return [found, *nothing, *(it for it in running if it is not None)]
-    axes = [0, *range(2, x.rank)]
-    whole = widened(x)
-    centre = mean(whole, axes, keepdims=False)
-    spread = variance(whole, axes, keepdims=False)
-    found = _affine(x, centre, spread, parameters, epsilon)
+    """With running statistics; what the batch's own make of it, torch says."""
+    x, running = call.x, (call.get("running_mean"), call.get("running_var"))
+    if call.get("training", False) or running[0] is None or running[1] is None:
+        return NotImplemented  # type: ignore[no-any-return]
+    scale, bias = (
+        filled(running[0].shape, default, wide(x.dtype)) if call.get(it) is None else call[it]
+        for it, default in (("weight", 1), ("bias", 0))
+    )
+    found = batch_affine(x, *running, scale, bias, call["eps"])
     if call.kind == "batch_norm":
         return found
-    inverse = elementwise(lambda it: (it + epsilon).call("rsqrt"), spread)
-    count = x.size // max(1, x.shape[1])
-    unbiased = binary("mul", spread, count / max(1, count - 1))
-    saved = [
-        cast(it, wanted.dtype)
-        for it, wanted in zip((centre, inverse), call.results[1:], strict=False)
-        if wanted is not None
-    ]
-    kept = [
-        _moved(old, new, momentum)
-        for old, new in zip(running, (centre, unbiased), strict=True)
-        if old is not None
-    ]
-    return [found, *saved, *kept]
-
-
-def _moved(old: Value, new: Value, momentum: float) -> Value:
-    """Running statistics after a batch."""
-    found = elementwise(
-        lambda a, b: a * (1 - momentum) + b * momentum, widened(old), cast(new, wide(old.dtype))
-    )
-    return cast(found, old.dtype)
-
-
-def _functional_batch_norm(call: Call) -> list[Value]:
-    """As of torch's functional forms: also the running statistics, as they are afterwards."""
-    found = _batch_norm(call)
-    assert isinstance(found, list)
-    if "with_update" in call.kind:
-        # What it keeps for the gradient is nothing here.
-        return [*found[:3], filled((0,), 0, "uint8"), *found[3:]]
-    return found
+    kinds = [wide(x.dtype) if it is None else it.dtype for it in call.results[1:]]
+    return [found, *(filled((0,), 0, kind) for kind in kinds)]
 
 
 def _layer_norm(call: Call) -> Value | list[Value]:
@@ -493,17 +416,7 @@ def _group_norm(call: Call) -> Value | list[Value]:
 
 NORMALISATION: Mapping[str, Operator] = {
     **dict.fromkeys(
-        (
-            "batch_norm",
-            "native_batch_norm",
-            "_native_batch_norm_legit",
-            "_native_batch_norm_legit_no_training",
-        ),
-        _batch_norm,
-    ),
-    **dict.fromkeys(
-        ("_native_batch_norm_legit_functional", "_batch_norm_with_update_functional"),
-        _functional_batch_norm,
+        ("batch_norm", "native_batch_norm", "_native_batch_norm_legit_no_training"), _batch_norm
     ),
     **dict.fromkeys(("layer_norm", "native_layer_norm"), _layer_norm),
     **dict.fromkeys(("group_norm", "native_group_norm"), _group_norm),

@@ -75,17 +75,6 @@ def _swapped(call: Call) -> Value:
     return transpose(x, order)
 
 
-def _movedim(call: Call) -> Value:
-    x = call.x
-    source, to = (
-        [it % x.rank for it in ([call[name]] if isinstance(call[name], int) else call[name])]
-        for name in ("source", "destination")
-    )
-    left = iter(at for at in range(x.rank) if at not in source)
-    order = [source[to.index(at)] if at in to else next(left) for at in range(x.rank)]
-    return transpose(x, order)
-
-
 def _select(call: Call) -> Value:
     axis, index = call.axis(), call["index"]
     return reshape(_along(call.x, axis, index, None), call.shape)
@@ -100,14 +89,6 @@ def _along(x: Value, axis: int, start: int | None, stop: int | None, step: int =
 
 def _slice(call: Call) -> Value:
     return slice_axis(call.x, call.axis(), call["start"], call["end"], call["step"])
-
-
-def _narrow(call: Call) -> Value:
-    axis, start = call.axis(), call["start"]
-    if isinstance(start, Value):
-        raise UnsupportedWorkload("where it begins is a tensor, which is not supported")
-    start += call.x.shape[axis] if start < 0 else 0
-    return slice_axis(call.x, axis, start, start + call["length"])
 
 
 def _cat(call: Call) -> Value:
@@ -126,13 +107,6 @@ def _parts(call: Call) -> list[Value]:
     axis = call.axis()
     sizes = [it.shape[axis] for it in call.results if it is not None]
     return list(split(call.x, sizes, axis))
-
-
-def _unbind(call: Call) -> list[Value]:
-    axis = call.axis()
-    x = call.x
-    shape = (*x.shape[:axis], *x.shape[axis + 1 :])
-    return [reshape(slice_axis(x, axis, at, at + 1), shape) for at in range(x.shape[axis])]
 
 
 def _repeat(call: Call) -> Value:
@@ -287,18 +261,6 @@ def _copy(call: Call) -> Value:
     return broadcast(as_type(source, call.dtype), call.shape)
 
 
-def _unfold(call: Call) -> Value:
-    x = call.x
-    if not x.rank:
-        return reshape(x, call.shape)
-    axis = call["dimension"] % x.rank
-    count = call.shape[axis]
-    places = np.arange(count)[:, None] * call["step"] + np.arange(call["size"])
-    found = take(x, vector(places), axis)
-    order = [at for at in range(found.rank) if at != axis + 1] + [axis + 1]
-    return transpose(found, order)
-
-
 def _triangle(call: Call) -> Value:
     x = call.x
     rows, columns = (np.arange(extent) for extent in x.shape[-2:])
@@ -306,26 +268,6 @@ def _triangle(call: Call) -> Value:
     offset = call["diagonal"]
     kept = apart <= offset if call.kind == "tril" else apart >= offset
     return select(constant(kept), x, False if x.dtype == "bool" else 0)
-
-
-def _diag_embed(call: Call) -> Value:
-    """Elements of the last axis on a diagonal of two new ones, zeros beside it."""
-    x, offset = call.x, call["offset"]
-    rank = x.rank + 1
-    one, other = call["dim1"] % rank, call["dim2"] % rank
-    extent = x.shape[-1]
-    side = extent + abs(offset)
-    rows = np.arange(extent) + max(0, -offset)
-    places = rows * side + rows + offset
-    zeros = filled((*x.shape[:-1], side * side), 0, x.dtype)
-    index = np.broadcast_to(places, x.shape)
-    found = reshape(
-        scatter_along(zeros, vector(index), x, x.rank - 1), (*x.shape[:-1], side, side)
-    )
-    order = list(range(x.rank - 1))
-    for axis, at in sorted(((one, x.rank - 1), (other, x.rank))):
-        order.insert(axis, at)
-    return transpose(found, order)
 
 
 # Tensors of nothing.
@@ -351,30 +293,6 @@ def _arange(call: Call) -> Value:
     kind = element_type(call.dtype)
     numbers = start + np.arange(call.shape[0]) * step
     return constant(kind.stored(np.asarray(numbers)), call.dtype)
-
-
-def _linspace(call: Call) -> Value:
-    start, end, steps = call["start"], call["end"], call["steps"]
-    if isinstance(start, Value) or isinstance(end, Value):
-        raise UnsupportedWorkload("ends that are tensors are not supported")
-    numbers = np.linspace(start, end, steps)
-    return constant(element_type(call.dtype).stored(numbers), call.dtype)
-
-
-def _eye(call: Call) -> Value:
-    rows, columns = call.shape
-    return constant(np.eye(rows, columns), call.dtype)
-
-
-def _tril_indices(call: Call) -> Value:
-    function = np.tril_indices if call.kind == "tril_indices" else np.triu_indices
-    places = function(call["row"], call["offset"], call["col"])
-    return constant(np.stack(places), call.dtype)
-
-
-def _broadcast_tensors(call: Call) -> list[Value]:
-    shapes = [it.shape for it in call.results if it is not None]
-    return [broadcast(x, shape) for x, shape in zip(call["tensors"], shapes, strict=True)]
 
 
 def _scalar(call: Call) -> Any:
@@ -403,6 +321,7 @@ _SAME = (
     "conj_physical",
     "to",
     "_to_copy",
+    "convert_element_type",
     "type_as",
     "alias_copy",
     "dropout",
@@ -438,7 +357,6 @@ SHAPES: Mapping[str, Operator] = {
     **dict.fromkeys(("transpose", "t", "swapaxes", "swapdims", "transpose_copy"), _swapped),
     **dict.fromkeys(("select", "select_copy"), _select),
     **dict.fromkeys(("slice", "slice_copy"), _slice),
-    **dict.fromkeys(("narrow", "narrow_copy"), _narrow),
     **dict.fromkeys(("cat", "concat", "concatenate"), _cat),
     **dict.fromkeys(("split", "split_with_sizes", "chunk", "tensor_split"), _parts),
     **dict.fromkeys(
@@ -451,7 +369,6 @@ SHAPES: Mapping[str, Operator] = {
         ),
         _parts,
     ),
-    **dict.fromkeys(("unbind", "unbind_copy"), _unbind),
     **dict.fromkeys(("repeat", "tile"), _repeat),
     **dict.fromkeys(("constant_pad_nd", "pad"), _pad),
     **{f"reflection_pad{at}d": partial(_extended, "reflect") for at in (1, 2, 3)},
@@ -475,21 +392,12 @@ SHAPES: Mapping[str, Operator] = {
         ),
         _zeros,
     ),
-    **dict.fromkeys(("tril_indices", "triu_indices"), _tril_indices),
     "view": _view,
-    "movedim": _movedim,
-    "moveaxis": _movedim,
     "stack": _stack,
     "repeat_interleave": _repeat_interleave,
     "flip": _flip,
     "roll": _roll,
-    "unfold": _unfold,
-    "unfold_copy": _unfold,
-    "diag_embed": _diag_embed,
     "arange": _arange,
-    "linspace": _linspace,
-    "eye": _eye,
-    "broadcast_tensors": _broadcast_tensors,
     "_local_scalar_dense": _scalar,
     "item": _scalar,
 }

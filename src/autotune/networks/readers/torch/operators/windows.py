@@ -196,16 +196,6 @@ def _adaptive_max(call: Call) -> list[Value]:
     return [reshape(found, call.shape), reshape(index, call.shape)]
 
 
-def _unpool(call: Call) -> Value:
-    """Elements written where they came from, zeros beside them."""
-    x, places = call.x, call["indices"]
-    rank = 2 if call.kind.endswith("2d") else 3
-    flat = filled((*call.shape[:-rank], math.prod(call.shape[-rank:])), 0, x.dtype)
-    shape = (*x.shape[:-rank], -1)
-    found = scatter_along(flat, reshape(places, shape), reshape(x, shape), x.rank - rank)
-    return reshape(found, call.shape)
-
-
 def _max_pool_backward(call: Call) -> Value:
     gradient, x, places = (call[it] for it in ("grad_output", "self", "indices"))
     rank = _pool_rank(call)
@@ -314,7 +304,6 @@ WINDOWS: Mapping[str, Operator] = {
     **{f"adaptive_avg_pool{at}d": _adaptive_average for at in (1, 2, 3)},
     **{f"_adaptive_avg_pool{at}d": _adaptive_average for at in (2, 3)},
     **{f"adaptive_max_pool{at}d": _adaptive_max for at in (1, 2, 3)},
-    **{f"max_unpool{at}d": _unpool for at in (2, 3)},
     **{f"max_pool{at}d_with_indices_backward": _max_pool_backward for at in (2, 3)},
     **{f"avg_pool{at}d_backward": _average_pool_backward for at in (2, 3)},
     **{f"_adaptive_avg_pool{at}d_backward": _adaptive_average_backward for at in (2, 3)},
