@@ -16,6 +16,7 @@ __all__ = [
     "INIT",
     "STAGE",
     "identity_of",
+    "is_operand",
     "iterator_axes",
     "on_tensors",
     "operand_names",
@@ -86,6 +87,12 @@ def operand_names(workload: Workload) -> dict[str, tuple[str, ...]]:
         extra = ("",) if _unseen(stage, numbers, known) else ()
         names[stage.name] = (*(load.tensor for load in windows), *extra)
     return names
+
+
+def is_operand(stage: Stage, load: Load, shape: Sequence[int]) -> bool:
+    """Tell if an operand delivers what a load reads of a tensor: else it is extracted."""
+    numbers = {axis.name: number for number, axis in enumerate(iterator_axes(stage))}
+    return _read_window(stage, load, shape, numbers) is not None
 
 
 @frozen
