@@ -590,7 +590,7 @@ def _loads(plan: Plan, reader: str, read: str) -> list[list[int]]:
 
 
 def _plain(stage: Stage, load: Load) -> list[int] | None:
-    """Which axis each index of a load is; None where one is more than an axis."""
+    """The axis that each index of a load is; None where one is more than an axis."""
     names = [axis.name for axis in stage.spatial_axes]
     axes = [str(index.args[0]) if index.op == "var" else "" for index in load.indices]
     return [names.index(axis) for axis in axes] if set(axes) <= set(names) else None
