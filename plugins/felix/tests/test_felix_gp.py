@@ -128,7 +128,8 @@ def test_the_networks_name_the_extra_that_they_need(
     name: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, f"autotune_felix.{module}", raising=False)
+    for each in (module, "learning"):
+        monkeypatch.delitem(sys.modules, f"autotune_felix.{each}", raising=False)
     context = ModelContext(target=preset("sapphirerapids-4core"), seed=0)
     hint = re.escape(install_extra("felix-mlp", "autotune-felix"))
     wanted = rf"'{name}'.*: it learns in torch.*: run {hint}, or choose felix-gp"

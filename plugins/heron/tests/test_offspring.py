@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from autotune_heron.selection import one_point_children
 from autotune_heron.strategies import key_parameters, make_child
 from hypothesis import given
@@ -124,13 +123,3 @@ def test_a_child_of_an_ordinary_genetic_algorithm_has_one_new_gene() -> None:
         old = [value for value in row if value != 9]
         assert old == sorted(old), "the mother's come first"
     assert len({tuple(row) for row in children.tolist()}) > 10
-
-
-@pytest.mark.parametrize("distinct", [False, True])
-def test_one_seed_gives_one_child(distinct: bool) -> None:
-    mother, father = CONV.uniform(2, 1)
-    rows = [
-        make_child(CONV, mother, father, [1, 4, 6], 1, distinct, np.random.default_rng(7)).row
-        for _ in range(2)
-    ]
-    assert np.array_equal(*rows)

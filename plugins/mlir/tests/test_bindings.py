@@ -1,4 +1,4 @@
-"""Which distribution of MLIR's bindings is used, and what is said when there is none."""
+"""The distribution of MLIR's bindings that is used, and what is said when there is none."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ from autotune_mlir.schedule.plan import check_said
 from autotune_mlir.transform_library import (
     NamedSchedule,
     apply_command,
+    apply_schedule,
     check_applied,
     library_text,
 )
-from autotune_mlir.transform_scripts import apply_schedule
 from mlir_modules import product
 from mlir_schedules import executable_of
 from split_reductions import weighted_sums

@@ -13,7 +13,7 @@ import pytest
 from autotune_mlir import bindings
 from autotune_mlir.knobs import knobs_of, read_knobs, select, write_selected
 from autotune_mlir.parsing import new_context
-from autotune_mlir.transform_scripts import apply_schedule
+from autotune_mlir.transform_library import apply_schedule
 
 import autotune
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload

@@ -62,7 +62,7 @@ def test_what_packs_constants_is_an_entry(target: Target) -> None:
 
 @pytest.mark.parametrize("dtype", ["u8s8s32", "bfloat16"])
 def test_instructions_are_calls_of_intrinsics(dtype: str) -> None:
-    """They are brought into LLVM's dialect on any machine."""
+    """Programs are brought into LLVM's dialect on any machine."""
     machine, workload = preset("sapphirerapids-2core"), gemm(m=32, n=64, k=64, dtype=dtype)
     candidates = [
         candidate

@@ -141,13 +141,6 @@ def test_folding_the_normaliser_changes_nothing(kind: type[RankingNetwork]) -> N
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_inference_does_not_depend_on_the_batch() -> None:
-    network = _network().eval()
-    statements, programs, dataflow = _inputs()
-    alone = _scores(network, statements[:3], programs[:3], dataflow[:1])
-    torch.testing.assert_close(alone[0], _scores(network, statements, programs, dataflow)[0])
-
-
 def _weights() -> Weights:
     scales = (
         Scale(np.arange(n, dtype=np.float32), np.full(n, 2, dtype=np.float32)) for n in (174, 23)

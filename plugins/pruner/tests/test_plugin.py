@@ -54,9 +54,10 @@ def test_what_is_meant_for_trained_weights_says_so_without_them(
         assert "--load-cost-model; installed: pacm-cpu, pacm-cuda" in warning
 
 
-def test_listing_imports_no_torch() -> None:
+def test_listing_and_proposing_import_no_torch() -> None:
     code = (
-        "import sys, autotune_pruner.plugin as p; import autotune_pruner.options; "
+        "import sys, autotune_pruner.plugin as p, autotune_pruner.options, "
+        "autotune_pruner.strategy, autotune_pruner.psa_options; "
         "p.autotune_parts(); print('torch' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

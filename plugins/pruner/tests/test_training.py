@@ -218,10 +218,6 @@ def test_no_program_changes_the_score_of_another(kind: type[RankingNetwork]) -> 
         )
 
 
-def test_nothing_has_no_scores() -> None:
-    assert scores_of(_network(PaCMNetwork), _programs(0), CPU).shape == (0,)
-
-
 @given(st.lists(st.tuples(*[st.sampled_from([0.0, -0.0, 1.0, 2.5])] * 2), max_size=12))
 def test_distinct_rows_give_the_rows_back(values: list[tuple[float, float]]) -> None:
     rows = np.array(values, dtype=np.float32).reshape(-1, 2)

@@ -5,7 +5,6 @@ There is no device here: kernels run on the CPU, with the instructions that thei
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from itertools import groupby
@@ -13,16 +12,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.cuda_code import cuda_source
 from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.scheduled import scheduled_module
-from cuda_threads import Program, run_all, run_each
+from cuda_threads import Program
 from fake_cuda import FakeCuda
-from matrix_programs import ONE_OR_MORE, RIGHT, WRONG, check, outcome_of
+from kernel_programs import (
+    assembled,
+    check_all,
+    configured,
+    outcomes,
+    program_of,
+    request_of,
+    sketch_named,
+    small_programs,
+    source_of,
+    with_changes,
+    with_steps,
+)
+from matrix_programs import ONE_OR_MORE, RIGHT, WRONG, check
 from needs import skip_here
-from tensor_core_products import assembled, source_of
 from tensor_products import rows_product, turned_gemm
 from thinning import thinned
 from tvm_lowered import check_matrices
@@ -30,7 +40,6 @@ from warpgroup_assembly import on_cpus
 from workload_names import named
 
 from autotune.backends import (
-    BuildRequest,
     CudaExecutable,
     CudaProgram,
     InvalidSchedule,
@@ -42,7 +51,6 @@ from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, batch_matmul, dense, gemm, random_inputs
 from autotune.lower.instructions.warpgroups import WarpgroupTile
-from autotune.nest import derive_nest
 from autotune.runtime.device import shared_device
 from autotune.runtime.function import DeviceFunction
 from autotune.runtime.kernels import LoadedKernels
@@ -69,48 +77,21 @@ STUCK, UNFENCED, CHANGED, NOT_MADE, MISCOUNTED, MISPLACED = 9, 10, 14, 16, 17, 1
 
 def sampled(workload: Workload, count: int, label: str = LABEL) -> list[Candidate]:
     space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
-    (sketch,) = (it for it in space.sketches() if it.name == label)
+    sketch = sketch_named(workload, TARGET, label)
     rows = space.feasible_set(sketch).uniform(count, 3).tolist()
     return [Candidate(sketch, tuple(row)) for row in rows]
 
 
-def request_of(candidate: Candidate) -> BuildRequest:
-    return BuildRequest(candidate.sketch.workload, None, candidate, TARGET, threads=1)
-
-
-def program_of(candidate: Candidate) -> Program:
-    """A candidate for threads of the machine."""
-    lowered = TVMBackend().lower(request_of(candidate)).program
-    launches = tuple((math.prod(it.grid), math.prod(it.block)) for it in lowered.launches)
-    workload = derive_nest(candidate.sketch).workload
-    return Program(
-        on_cpus(cuda_source(lowered, TARGET)),
-        launches,
-        workload,
-        random_inputs(candidate.sketch.workload, np.random.default_rng(7)),
-        tuple(launch.maps for launch in lowered.launches),
-    )
-
-
 def programs_of(workload: Workload, count: int, label: str = LABEL) -> Iterator[Program]:
     """Programs of few threads."""
-    for candidate in sampled(workload, 60, label):
-        program = program_of(candidate)
-        if sum(map(math.prod, program.launches)) <= (2000 if workload != LONG else 5000):
-            yield program
-            count -= 1
-        if not count:
-            return
+    drawn, most = sampled(workload, 60, label), 2000 if workload != LONG else 5000
+    yield from small_programs(drawn, TARGET, count, most, id, rewritten=on_cpus)
 
 
 def tiled(workload: Workload, stages: int, **tiles: int) -> Candidate:
     """The candidate with these tiles."""
-    sketch = sampled(workload, 1)[0].sketch
-    config = {**tiles, "stages": stages, "unroll": 0}
-    names = {name.partition(".")[2]: name for name in sketch.param_names}
-    return Candidate.from_config(
-        sketch, {names[name.replace("_", ".")]: value for name, value in config.items()}
-    )
+    sketch = sketch_named(workload, TARGET, LABEL)
+    return configured(sketch, **tiles, stages=stages, unroll=0)
 
 
 def two_planes(stages: int = 3) -> Candidate:
@@ -125,15 +106,15 @@ def test_kernels_compute_the_reference(most: int, tmp_path: Path) -> None:
     programs = [it for workload in WORKLOADS for it in programs_of(workload, count)]
     programs += [*programs_of(LONG, count), *programs_of(LONG, count, PARTS)]
     assert len(programs) == count * (len(WORKLOADS) + 2)
-    for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
-        check(program, found, TARGET)
+    check_all(programs, tmp_path, TARGET)
 
 
 def test_every_wait_and_barrier_is_needed(tmp_path: Path) -> None:
     """Of a kernel of two warpgroups whose stages are filled again."""
     tiles = {"i_0": 1, "i_1": 2, "i_2": 1, "j_0": 1, "j_1": 1, "j_2": 2, "k_0": 4, "k_1": 1}
-    program = program_of(tiled(gemm(m=128, n=16, k=64, dtype="float16"), 2, **tiles))
-    functions, kernel = program.source.split('extern "C"', 1)
+    candidate = tiled(gemm(m=128, n=16, k=64, dtype="float16"), 2, **tiles)
+    program = program_of(candidate, TARGET, rewritten=on_cpus)
+    assert program is not None
     changes: list[tuple[str, str, int | str]] = [
         ("autotune_bulk_begin(2, 2);", "", NOT_MADE),
         ("autotune_bulk_begin(2, 2); __syncthreads();", "autotune_bulk_begin(2, 2);", RIGHT),
@@ -146,18 +127,8 @@ def test_every_wait_and_barrier_is_needed(tmp_path: Path) -> None:
         ("autotune_wgmma_wait(); __syncthreads();", "__syncthreads();", CHANGED),
         ("buf_dyn_shmem_ptr)[512]", "buf_dyn_shmem_ptr)[576]", MISPLACED),
     ]
-    programs, expected = [program], [RIGHT]
-    for old, new, outcome in changes:
-        found = re.compile(r"\s+".join(map(re.escape, old.split())))
-        changed, count = found.subn(new, kernel)
-        assert count, old
-        programs.append(evolve(program, source=f'{functions}extern "C"{changed}'))
-        expected.append(outcome)
-    results = run_each(programs, tmp_path)
-    found_outcomes = [
-        outcome_of(it, result, TARGET) for it, result in zip(programs, results, strict=True)
-    ]
-    assert found_outcomes == expected
+    programs = [program, *with_changes(program, changes)]
+    assert outcomes(programs, tmp_path, TARGET) == [RIGHT, *(outcome for *_, outcome in changes)]
 
 
 @pytest.mark.parametrize("workload", thinned((*WORKLOADS, LONG), 3), ids=named)
@@ -168,7 +139,7 @@ def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -
 
 def test_launches_say_what_the_engine_is_told_of_tensors() -> None:
     """A box has at most 256 rows, of as many bytes as are swizzled together."""
-    (launch,) = TVMBackend().lower(request_of(two_planes())).program.launches
+    (launch,) = TVMBackend().lower(request_of(two_planes(), TARGET)).program.launches
     assert launch.arguments == ("A", "B", "O")
     left = TensorMap("A", "float16", (128, 512), (128, 64))
     assert launch.maps == (left, TensorMap("B", "float16", (512, 128), (128, 64)))
@@ -176,12 +147,12 @@ def test_launches_say_what_the_engine_is_told_of_tensors() -> None:
 
     wide = {"i_0": 1, "i_1": 4, "i_2": 2, "j_0": 4, "j_1": 1, "j_2": 4, "k_0": 8, "k_1": 1}
     candidate = tiled(rows_product("int8", 512, 128, 256), 2, **wide)
-    lowered = TVMBackend().lower(request_of(candidate)).program
+    lowered = TVMBackend().lower(request_of(candidate, TARGET)).program
     (launch,) = lowered.launches
     assert [it.box for it in launch.maps] == [(256, 32), (32, 32)]
     uneven = {"i_0": 1, "i_1": 1, "i_2": 1, "j_0": 1, "j_1": 3, "j_2": 11, "k_0": 4, "k_1": 1}
     candidate = tiled(rows_product("float16", 64, 264, 64), 2, **uneven)
-    (launch,) = TVMBackend().lower(request_of(candidate)).program.launches
+    (launch,) = TVMBackend().lower(request_of(candidate, TARGET)).program.launches
     assert [it.box for it in launch.maps] == [(64, 16), (88, 16)]
     kernel = cuda_source(lowered, TARGET).rpartition('extern "C"')[2]
     assert kernel.count("autotune_bulk_copy_2(") == 2 * 3
@@ -197,7 +168,7 @@ _STEP = re.compile(
 @pytest.mark.slow
 @pytest.mark.needs("nvcc")
 def test_threads_wait_for_bytes_and_fence_nothing(tmp_path: Path) -> None:
-    """One barrier an iteration; products are on their way while the next boxes are asked for."""
+    """There is one barrier an iteration; products go on while the next boxes are asked for."""
     text = assembled(two_planes(), TARGET, tmp_path)
     order = [name for name, _ in groupby(_STEP.findall(text))]
     barrier = order[2]
@@ -222,13 +193,13 @@ def test_the_assembler_takes_them(workload: Workload, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.needs("nvcc")
 def test_the_largest_tile_leaves_room_for_barriers() -> None:
-    """Those are static, and as far in front of the tile as that has to be aligned."""
+    """Barriers are static, and as far in front of the tile as that has to be aligned."""
     most = most_shared_memory(TARGET)
     tiles = {"i_0": 10, "i_1": 3, "i_2": 1, "j_0": 10, "j_1": 1, "j_2": 32, "k_0": 8, "k_1": 4}
     candidate = tiled(gemm(m=1920, n=2560, k=512, dtype="float16"), 4, **tiles)
     space = SketchSpace(candidate.sketch.workload, TARGET, TVMBackend().limits(TARGET))
     assert space.contains(CandidateBatch.of([candidate]))
-    (launch,) = TVMBackend().lower(request_of(candidate)).program.launches
+    (launch,) = TVMBackend().lower(request_of(candidate, TARGET)).program.launches
     assert launch.shared_bytes == most - 3 * 1024
     (resources,) = kernel_resources(source_of(candidate, TARGET), "sm_90a")
     assert resources.shared_bytes == 1024
@@ -243,13 +214,8 @@ def test_one_stage_and_rows_that_are_not_swizzled_are_refused() -> None:
     }
     messages = ("bulk copies are made ahead, in 2 stages or more", "does not lie in rows of 32,")
     for (kind, change), message in zip(changes.items(), messages, strict=True):
-        steps = tuple(
-            evolve(step, **change) if isinstance(step, kind) else step
-            for step in candidate.sketch.steps
-        )
-        other = evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
         with pytest.raises(InvalidSchedule, match=message):
-            scheduled_module(request_of(other))
+            scheduled_module(request_of(with_steps(candidate, kind, **change), TARGET))
     call = find_intrinsic("wgmma-m64n8k16")
     with pytest.raises(InvalidValueError, match="rows of 48 bytes; allowed: 16, 32, 64, 128"):
         WarpgroupTile(call, 1, 8, 1, True, True, (48, 128))
@@ -301,7 +267,7 @@ def test_a_device_computes_the_reference(workload: Workload, label: str) -> None
         skip_here(f"{target.name} has no such instructions")
     inputs = random_inputs(workload, np.random.default_rng(7))
     for candidate in sampled(workload, 4, label):
-        executable = TVMBackend().build(request_of(candidate))
+        executable = TVMBackend().build(request_of(candidate, TARGET))
         assert isinstance(executable, CudaExecutable)
         found = DeviceFunction(workload, executable, target)(*inputs.values())
         assert isinstance(found, np.ndarray)
@@ -309,7 +275,7 @@ def test_a_device_computes_the_reference(workload: Workload, label: str) -> None
 
 
 def test_programs_with_descriptors_are_data() -> None:
-    built = TVMBackend().lower(request_of(two_planes()))
+    built = TVMBackend().lower(request_of(two_planes(), TARGET))
     program = CudaProgram(b"\x7fELF", built.program.launches)
     assert CudaProgram.from_json(program.to_json()) == program
     assert isinstance(CudaExecutable(program).digest, str)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+import kernel_programs
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
@@ -161,10 +162,7 @@ def lowered(workload: Workload, *steps: Step) -> LoweredNest:
 
 
 def source_of(workload: Workload, *steps: Step) -> str:
-    candidate = candidate_of(workload, *steps)
-    return TVMBackend().cuda_source(
-        BuildRequest(workload, None, candidate, preset("a100"), threads=1)
-    )
+    return kernel_programs.source_of(candidate_of(workload, *steps), preset("a100"))
 
 
 def test_a_product_staged_in_shared_memory_and_registers() -> None:
@@ -392,8 +390,7 @@ def test_padded_bytes_compile() -> None:
         if any(name.endswith(".P.lanes") and value == 4 for name, value in row.config.items())
     ]
     for row in rows[:3]:
-        source = TVMBackend().cuda_source(BuildRequest(workload, None, row, target, threads=1))
-        assert kernel_resources(source, "sm_90")
+        assert kernel_resources(kernel_programs.source_of(row, target), "sm_90")
     assert len(rows) >= 3
 
 

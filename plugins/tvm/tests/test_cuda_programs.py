@@ -16,19 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import kernel_resources
-from autotune_tvm.replay import schedule
 from cuda_threads import Array, Program, run_all
 from indexed_workloads import embedding_bag
+from kernel_programs import kernels_of, source_of
 from matrix_programs import ONE_OR_MORE
 from row_norms import scaled_rows
 from split_reductions import SPLIT_ACROSS_BLOCKS, reduction
 from thinning import thinned
-from tvm_lowered import Kernel, lowered_nest
 from workload_names import named
 
-from autotune.backends import BuildRequest
 from autotune.ir.workloads import (
     Workload,
     batch_matmul,
@@ -89,16 +86,6 @@ _ALIGNMENT = 64
 _REDUCTION_BYTES = 192
 
 
-def source_of(candidate: Candidate) -> str:
-    workload = candidate.sketch.workload
-    return TVMBackend().cuda_source(BuildRequest(workload, None, candidate, TARGET, threads=1))
-
-
-def kernels_of(candidate: Candidate) -> tuple[Kernel, ...]:
-    workload = candidate.sketch.workload
-    return lowered_nest(schedule(module_for(workload), candidate, workload).mod).kernels
-
-
 def sampled(workload: Workload, count: int) -> Iterator[Candidate]:
     """Candidates of all sketches in turn."""
     space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
@@ -108,7 +95,7 @@ def sampled(workload: Workload, count: int) -> Iterator[Candidate]:
 @pytest.mark.parametrize("workload", thinned(SMALL + LARGE, 3), ids=named)
 def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
     for candidate in sampled(workload, 1):
-        source = source_of(candidate)
+        source = source_of(candidate, TARGET)
         # What threads have for themselves is no argument, which they would share.
         assert "__restrict__ in_thread" not in source
         for kernel in kernels_of(candidate):
@@ -160,13 +147,13 @@ def program_of(
     candidate: Candidate, launches: tuple[tuple[int, ...], ...], inputs: Mapping[str, Array]
 ) -> Program:
     workload = derive_nest(candidate.sketch).workload
-    return Program(source_of(candidate), launches, workload, inputs)
+    return Program(source_of(candidate, TARGET), launches, workload, inputs)
 
 
 def small_programs(
     workload: Workload, inputs: Mapping[str, Array] | None = None, without: Iterable[str] = ()
 ) -> Iterator[tuple[str, Program]]:
-    """One program of every other sketch with its name, of few enough threads for this machine."""
+    """A program of every other sketch with its name, of few enough threads for this machine."""
     inputs = inputs or random_inputs(workload, np.random.default_rng(7))
     seen = set(without)
     for candidate in sampled(workload, 40):
@@ -206,7 +193,7 @@ def laid_out_programs(workload: Workload) -> Iterator[Program]:
 def test_what_kernels_take_of_a_gpu(workload: Workload) -> None:
     for candidate, architecture in zip(sampled(workload, 1), cycle(ARCHITECTURES), strict=False):
         kernels = kernels_of(candidate)
-        source = source_of(candidate)
+        source = source_of(candidate, TARGET)
         tape = nest_tape(candidate.sketch)
         row = tape.tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
         shared = int(row[tape.tape.output_index["shared_bytes"]])

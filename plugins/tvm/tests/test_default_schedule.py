@@ -71,7 +71,7 @@ def test_rules_are_not_asked_that_would_inline_without_end() -> None:
 
 
 def test_a_rule_that_fails_leaves_a_program_to_the_next() -> None:
-    """That of matrix-vector products fails on a depthwise convolution of one pixel."""
+    """The schedule of matrix-vector products fails on a depthwise convolution of one pixel."""
     target = evolve(preset("h100"), processor="sm_90a")
     workload = depthwise_conv2d(h=1, w=1, c=40, pad=1)
     candidate = baseline_candidate(workload, DEFAULT_SCHEDULE)

@@ -6,11 +6,9 @@ its place holds garbage until then.
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,12 +22,22 @@ from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
 from cuda_threads import Program, run_all
+from kernel_programs import (
+    check_all,
+    configured,
+    program_of,
+    ptx_of,
+    request_of,
+    sketch_named,
+    small_programs,
+    source_of,
+    with_steps,
+)
 from matrix_programs import check
-from tensor_core_products import source_of
 from tvm_lowered import lowered_nest, numbers_of
 from workload_names import named
 
-from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
+from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.ir.expressions import const
 from autotune.ir.workloads import (
     Workload,
@@ -37,7 +45,6 @@ from autotune.ir.workloads import (
     conv2d,
     dense,
     gemm,
-    random_inputs,
 )
 from autotune.nest import derive_nest
 from autotune.sketches import Candidate, CooperativeFetch, PipelineFetches, SharedLayout
@@ -65,45 +72,21 @@ def sampled(workload: Workload, depths: tuple[int, ...] = (2, 3, 4)) -> Iterator
             yield candidate
 
 
-def request_of(candidate: Candidate) -> BuildRequest:
-    return BuildRequest(candidate.sketch.workload, None, candidate, TARGET, threads=1)
-
-
 def depth_of(candidate: Candidate) -> int:
     return next(value for name, value in candidate.config.items() if name.endswith(".stages"))
 
 
 def programs_of(workload: Workload, count: int) -> Iterator[Program]:
     """Programs of different depths, with few enough threads for this machine."""
-    inputs = random_inputs(workload, np.random.default_rng(7))
-    seen: list[int] = []
-    for candidate in sampled(workload):
-        kernels = lowered_nest(scheduled_module(request_of(candidate))).kernels
-        threads = sum(kernel.blocks * kernel.threads for kernel in kernels)
-        if threads <= 3000 and depth_of(candidate) not in seen:
-            seen.append(depth_of(candidate))
-            launches = tuple((kernel.blocks, kernel.threads) for kernel in kernels)
-            yield Program(source_of(candidate, TARGET), launches, parts_of(candidate), inputs)
-        if len(seen) == count:
-            return
-
-
-def parts_of(candidate: Candidate) -> Workload:
-    """What is computed, with the stages that split reductions add."""
-    return derive_nest(candidate.sketch).workload
+    yield from small_programs(sampled(workload), TARGET, count, 3000, depth_of)
 
 
 def large_stages() -> Candidate:
     """Three stages of 18 KiB, for one block of 64 x 64 results."""
     workload = gemm(m=64, n=64, k=256, dtype="float16")
-    limits = TVMBackend().limits(TARGET)
-    sketch = next(
-        it for it in SketchSpace(workload, TARGET, limits).sketches() if it.name == "tensor-cores"
-    )
-    tiles = {"i.0": 1, "i.1": 2, "i.2": 2, "j.0": 1, "j.1": 2, "j.2": 4, "k.0": 4, "k.1": 4}
-    others = {"A.lanes": 8, "B.lanes": 4, "A.pad": 8, "B.pad": 8, "stages": 3, "unroll": 0}
-    config = {f"C.{name}": value for name, value in (tiles | others).items()}
-    return Candidate.from_config(sketch, config)
+    tiles = {"i_0": 1, "i_1": 2, "i_2": 2, "j_0": 1, "j_1": 2, "j_2": 4, "k_0": 4, "k_1": 4}
+    others = {"A_lanes": 8, "B_lanes": 4, "A_pad": 8, "B_pad": 8, "stages": 3, "unroll": 0}
+    return configured(sketch_named(workload, TARGET, "tensor-cores"), **tiles, **others)
 
 
 @pytest.mark.slow
@@ -111,14 +94,13 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     programs = [it for workload in WORKLOADS[:2] for it in programs_of(workload, 2)]
     programs += [it for workload in WORKLOADS[2:] for it in programs_of(workload, 1)]
     assert len(programs) == len(WORKLOADS) + 2
-    large = large_stages()
-    inputs = random_inputs(parts_of(large), np.random.default_rng(7))
-    programs.append(Program(source_of(large, TARGET), ((1, 128),), parts_of(large), inputs))
+    large = program_of(large_stages(), TARGET)
+    assert large is not None and large.launches == ((1, 128, 1),)
+    programs.append(large)
     assert {"_if(", "autotune_copy_16"} <= {
         text for text in ("_if(", "autotune_copy_16") for it in programs if text in it.source
     }
-    for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
-        check(program, found, TARGET)
+    check_all(programs, tmp_path, TARGET)
 
 
 def test_a_kernel_that_waits_too_little_is_wrong(tmp_path: Path) -> None:
@@ -141,7 +123,7 @@ def test_memory_and_barriers_of_the_lowered_program(workload: Workload) -> None:
     for drawn, _ in zip(sampled(workload), range(3), strict=False):
         whole = {name: 0 for name in drawn.config if name.endswith(".unroll")}
         candidate = Candidate.from_config(drawn.sketch, drawn.config | whole)
-        found = lowered_nest(scheduled_module(request_of(candidate)))
+        found = lowered_nest(scheduled_module(request_of(candidate, TARGET)))
         allocated = [
             (buffer.scope, numbers_of(buffer.extents, candidate))
             for buffer in derive_nest(candidate.sketch).buffers
@@ -162,22 +144,22 @@ def test_rows_beyond_the_last_element_are_not_allocated() -> None:
     """Threads without an element of their own do not make it larger: 16 and 24 rows of 8."""
     workload = WORKLOADS[5]
     sketch = next(sampled(workload)).sketch
-    tiles = {"i.0": 2, "i.1": 1, "i.2": 1, "j.0": 1, "j.1": 3, "j.2": 1, "k.0": 5, "k.1": 1}
-    others = {"X.lanes": 1, "W.lanes": 1, "X.pad": 4, "W.pad": 4, "stages": 3, "unroll": 0}
-    config = {f"Y.{name}": value for name, value in (tiles | others).items()}
-    found = lowered_nest(scheduled_module(request_of(Candidate.from_config(sketch, config))))
+    tiles = {"i_0": 2, "i_1": 1, "i_2": 1, "j_0": 1, "j_1": 3, "j_2": 1, "k_0": 5, "k_1": 1}
+    others = {"X_lanes": 1, "W_lanes": 1, "X_pad": 4, "W_pad": 4, "stages": 3, "unroll": 0}
+    candidate = configured(sketch, **tiles, **others)
+    found = lowered_nest(scheduled_module(request_of(candidate, TARGET)))
     there = zip(found.scopes, found.allocations, strict=True)
     assert {shape for scope, shape in there if scope == "shared"} == {(3, 16, 12), (3, 24, 12)}
 
 
 def test_more_than_48_kib_are_asked_for_at_the_launch() -> None:
     candidate = large_stages()
-    lowered = TVMBackend().lower(request_of(candidate))
+    lowered = TVMBackend().lower(request_of(candidate, TARGET))
     (launch,) = lowered.program.launches
-    (kernel,) = lowered_nest(scheduled_module(request_of(candidate))).kernels
+    (kernel,) = lowered_nest(scheduled_module(request_of(candidate, TARGET))).kernels
     assert launch.shared_bytes == kernel.shared_bytes == 3 * 2 * (64 * 72 * 2)
     small = Candidate.from_config(candidate.sketch, candidate.config | {"C.stages": 2})
-    (launch,) = TVMBackend().lower(request_of(small)).program.launches
+    (launch,) = TVMBackend().lower(request_of(small, TARGET)).program.launches
     assert launch.shared_bytes == 0
 
 
@@ -188,15 +170,11 @@ def test_copies_are_asynchronous(tmp_path: Path) -> None:
     source = source_of(candidate, TARGET)
     (kernel,) = kernel_resources(source, "sm_90a")
     assert kernel.stack_bytes == kernel.spill_loads == 0
-    code, assembly = tmp_path / "kernel.cu", tmp_path / "kernel.ptx"
-    code.write_text(source)
-    command = ["nvcc", "-ptx", "-arch=sm_80", "-w", "-o", str(assembly), str(code)]
-    subprocess.run(command, check=True, capture_output=True)
-    text = assembly.read_text()
+    text = ptx_of(source, "sm_80", tmp_path)
     assert "cp.async.c" in text and "cp.async.commit_group" in text
     assert "cp.async.wait_group 1" in text
     # Nothing goes through registers.
-    assert "st.shared" not in text and ".local" not in text
+    assert "st.shared" not in text
 
 
 def test_passes_are_those_of_tvm() -> None:
@@ -204,21 +182,12 @@ def test_passes_are_those_of_tvm() -> None:
     candidate = next(sampled(WORKLOADS[0]))
     alone = candidate.config | {"C.stages": 1}
     waiting = Candidate.from_config(candidate.sketch, alone)
-    module = scheduled_module(request_of(waiting))
+    module = scheduled_module(request_of(waiting, TARGET))
     target = tvm.target.Target(cuda_target(TARGET))
     bound = tvm.tirx.transform.BindTarget(target.with_host(tvm.target.Target("llvm")))(module)
     pipeline, _, _ = tvm.tirx.get_default_tir_pipeline(target)
     # What is noted on the loop over threads keeps the variable of that loop, which is gone.
     tvm.ir.assert_structural_equal(kernel_pipeline()(bound), pipeline(bound), map_free_vars=True)
-
-
-def with_steps(candidate: Candidate, kind: type[Any], **changes: Any) -> Candidate:
-    """The candidate with other fields in all steps of a kind."""
-    steps = tuple(
-        evolve(step, **changes) if isinstance(step, kind) else step
-        for step in candidate.sketch.steps
-    )
-    return evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
 
 
 def refused(candidate: Candidate, message: str) -> None:

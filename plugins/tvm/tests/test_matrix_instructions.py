@@ -25,7 +25,7 @@ ARCHITECTURES = ("sm_80", "sm_90a")
 
 
 def program_of(name: str) -> Any:
-    """One warp that multiplies what each lane holds: arrays are [32, elements of a lane]."""
+    """A warp that multiplies what each lane holds: arrays are [32, elements of a lane]."""
     intrinsic = find_intrinsic(name)
     shape, factor, total, _ = INSTRUCTIONS[name]
     held = [operand.fragment.elements for operand in intrinsic.operands if operand.fragment]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.nvcc import kernel_resources
-from tensor_core_products import source_of
+from kernel_programs import configured, sketch_named, source_of
 
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, gemm
@@ -28,28 +28,26 @@ BOUNDS = re.compile(r"__launch_bounds__\((\d+)(?:, (\d+))?\) main_kernel\w*\([^)
 
 
 def levels(axis: str, factors: tuple[int, ...]) -> dict[str, int]:
-    return {f"{axis}.{level}": factor for level, factor in enumerate(factors)}
+    return {f"{axis}_{level}": factor for level, factor in enumerate(factors)}
 
 
 def candidate_of(
     workload: Workload, rows: tuple[int, int], columns: tuple[int, int], terms: int, stages: int
 ) -> Candidate:
     """Warps and fragments of a block along rows and columns; terms and stages of a fetch."""
-    space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
-    (sketch,) = (it for it in space.sketches() if it.name == "tensor-cores")
     m, n, k = (axis.extent for axis in workload.stage("C").axes)
     of_call = 32 if workload.inputs[0].dtype == "int8" else 16
     config = {
-        **levels("C.i", (m // rows[0] // rows[1] // 16, *rows)),
-        **levels("C.j", (n // columns[0] // columns[1] // 8, *columns)),
-        **levels("C.k", (k // terms, terms // of_call)),
-        **dict.fromkeys(("C.A.lanes", "C.B.lanes"), 128 // of_call),
-        **dict.fromkeys(("C.A.pad", "C.B.pad"), of_call // 2),
-        "C.unroll": 512,
+        **levels("i", (m // rows[0] // rows[1] // 16, *rows)),
+        **levels("j", (n // columns[0] // columns[1] // 8, *columns)),
+        **levels("k", (k // terms, terms // of_call)),
+        **dict.fromkeys(("A_lanes", "B_lanes"), 128 // of_call),
+        **dict.fromkeys(("A_pad", "B_pad"), of_call // 2),
+        "unroll": 512,
     }
     if of_call == 16:
-        config["C.stages"] = stages
-    return Candidate.from_config(sketch, config)
+        config["stages"] = stages
+    return configured(sketch_named(workload, TARGET, "tensor-cores"), **config)
 
 
 def bounds_of(source: str) -> list[tuple[str, ...]]:

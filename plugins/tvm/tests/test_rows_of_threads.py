@@ -10,17 +10,14 @@ import autotune_tvm.passes
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import kernel_resources
-from autotune_tvm.replay import schedule
 from cuda_threads import Array, Program, run_all
+from kernel_programs import kernels_of, program_of, request_of, source_of
 from row_norms import layer_norm, scaled_rows
 from thinning import thinned
-from tvm_lowered import Kernel, lowered_nest
 
-from autotune.backends import BuildRequest
-from autotune.ir.workloads import Workload, random_inputs, reference_outputs, softmax
-from autotune.nest import derive_nest, nest_tape
+from autotune.ir.workloads import Workload, reference_outputs, softmax
+from autotune.nest import nest_tape
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
@@ -47,25 +44,12 @@ def several(workload: Workload) -> Iterator[tuple[int, int, Candidate]]:
     return (found for found in candidates(workload) if found[0] > 1)
 
 
-def kernels_of(candidate: Candidate) -> tuple[Kernel, ...]:
-    workload = candidate.sketch.workload
-    return lowered_nest(schedule(module_for(workload), candidate, workload).mod).kernels
-
-
-def request_of(candidate: Candidate) -> BuildRequest:
-    return BuildRequest(candidate.sketch.workload, None, candidate, TARGET, threads=1)
-
-
-def source_of(candidate: Candidate) -> str:
-    return TVMBackend().cuda_source(request_of(candidate))
-
-
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda it: it.name)
 def test_a_block_has_rows_times_threads(workload: Workload) -> None:
     for rows, threads, candidate in several(workload):
         (kernel,) = kernels_of(candidate)
         assert kernel.launch[1:] == (threads, rows)
-        (launch,) = TVMBackend().lower(request_of(candidate)).program.launches
+        (launch,) = TVMBackend().lower(request_of(candidate, TARGET)).program.launches
         assert (*launch.grid, *launch.block) == (kernel.blocks, 1, 1, threads, rows, 1)
         tape = nest_tape(candidate.sketch).tape
         values = tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
@@ -82,17 +66,16 @@ def test_a_block_has_rows_times_threads(workload: Workload) -> None:
 def test_rows_wait_as_often_together_as_alone(workload: Workload) -> None:
     waits: dict[tuple[str, int], set[int]] = {}
     for _, threads, candidate in candidates(workload):
-        count = source_of(candidate).count("__syncthreads();")
+        count = source_of(candidate, TARGET).count("__syncthreads();")
         waits.setdefault((candidate.sketch.name, threads), set()).add(count)
     assert all(len(counts) == 1 for counts in waits.values())
 
 
 def programs(workload: Workload) -> Iterator[Program]:
-    inputs = random_inputs(workload, np.random.default_rng(7))
     for _, _, candidate in several(workload):
-        launches = tuple(kernel.launch for kernel in kernels_of(candidate))
-        computed = derive_nest(candidate.sketch).workload
-        yield Program(source_of(candidate), launches, computed, inputs)
+        program = program_of(candidate, TARGET)
+        assert program is not None
+        yield program
 
 
 def test_kernels_compute_the_reference_with_barriers_of_rows_alone(
@@ -119,7 +102,7 @@ def assert_close(program: Program, outputs: Mapping[str, Array]) -> None:
 @pytest.mark.parametrize("architecture", thinned(["sm_90a", "sm_80", "sm_100"], 3, 9))
 def test_they_compile(architecture: str) -> None:
     rows, threads, candidate = max(several(WORKLOADS[0]), key=lambda found: found[0])
-    source = source_of(candidate)
+    source = source_of(candidate, TARGET)
     assert re.search(rf"__launch_bounds__\({rows * threads}[,)]", source)
     (resources,) = kernel_resources(source, architecture)
     assert resources.spill_stores == resources.spill_loads == 0

@@ -180,7 +180,7 @@ def test_columns_agree_but_for_the_reasons_given(workload: Workload) -> None:
 
 
 def test_remainders_collapse_in_tvm() -> None:
-    """Why hulls differ: a variable keeps the modulus of the constant that it was bound to first.
+    """Hulls differ: a variable keeps the modulus of the constant that it was bound to first.
 
     TVM binds every loop to its first value, then, from the innermost outwards, to its range.
     """

@@ -6,7 +6,6 @@ There is no device here: the kernels run on the CPU, a warp's instructions lane 
 from __future__ import annotations
 
 import math
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
 from convolutions import convolution
 from cuda_threads import Program, run_all
+from kernel_programs import check_all, program_of, ptx_of, small_programs, source_of, with_steps
 from matrix_programs import ONE_OR_MORE, check
-from tensor_core_products import source_of
 from tensor_products import turned_gemm
 from thinning import thinned
-from tvm_lowered import check_matrices, lowered_nest
+from tvm_lowered import check_matrices
 from workload_names import named
 
 from autotune.backends import BuildRequest, InvalidSchedule
@@ -35,10 +34,8 @@ from autotune.ir.workloads import (
     conv2d,
     dense,
     gemm,
-    random_inputs,
 )
 from autotune.lower.instructions.warps import WarpTile, function_name, function_source
-from autotune.nest import derive_nest
 from autotune.sketches import Candidate, WarpTensorize
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace
@@ -95,26 +92,13 @@ def sampled(workload: Workload, count: int) -> list[Candidate]:
     return [candidate for candidate in drawn if candidate.sketch.name == wanted]
 
 
-def launches_of(candidate: Candidate) -> tuple[tuple[int, int], ...]:
-    workload = candidate.sketch.workload
-    lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
-    return tuple((kernel.blocks, kernel.threads) for kernel in lowered.kernels)
-
-
 def programs_of(workload: Workload, count: int) -> Iterator[Program]:
     """Programs that differ in the tiles of warps, with few enough threads for this machine."""
-    inputs = random_inputs(workload, np.random.default_rng(7))
-    seen: set[tuple[int, ...]] = set()
-    for candidate in sampled(workload, 60):
-        config = candidate.config
-        tile = tuple(value for name, value in config.items() if name.endswith((".1", ".2")))
-        launches = launches_of(candidate) if tile not in seen else ()
-        if launches and sum(blocks * threads for blocks, threads in launches) <= 3000:
-            seen.add(tile)
-            own = derive_nest(candidate.sketch).workload if workload in LONG else workload
-            yield Program(source_of(candidate, TARGET), launches, own, inputs)
-        if len(seen) == count:
-            return
+    yield from small_programs(sampled(workload, 60), TARGET, count, 3000, tile_of)
+
+
+def tile_of(candidate: Candidate) -> tuple[int, ...]:
+    return tuple(it for name, it in candidate.config.items() if name.endswith((".1", ".2")))
 
 
 @pytest.mark.parametrize("most", ONE_OR_MORE)
@@ -125,8 +109,7 @@ def test_kernels_compute_the_reference(most: int, tmp_path: Path) -> None:
     programs = [it for workload, count in wanted.items() for it in programs_of(workload, count)]
     assert len(programs) == sum(wanted.values())
     assert any("_x2" in program.source for program in programs)
-    for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
-        check(program, found, ROUNDING)
+    check_all(programs, tmp_path, ROUNDING)
 
 
 @pytest.mark.parametrize(
@@ -160,15 +143,15 @@ def test_kernels_that_load_elsewhere_or_in_vectors(tmp_path: Path) -> None:
 def weights_in_vectors() -> Program:
     """A convolution that fetches nine weights in three parts."""
     workload = convolution(h=6, w=6, ci=32, co=16, pad=1)
-    inputs = random_inputs(workload, np.random.default_rng(7))
     candidate = next(
         it
         for it in sampled(workload, 90)
         if math.gcd(16 * it.config["Y.terms.1"], 9) == 3 and it.config["Y.Y_weights.lanes"] == 8
     )
-    source = source_of(candidate, TARGET)
-    assert "*(uint4*)(W_ptr" in source and "make_uint4(W_ptr" not in source
-    return Program(source, launches_of(candidate), workload, inputs)
+    program = program_of(candidate, TARGET)
+    assert program is not None
+    assert "*(uint4*)(W_ptr" in program.source and "make_uint4(W_ptr" not in program.source
+    return program
 
 
 @pytest.mark.slow
@@ -194,11 +177,7 @@ def test_kernels_use_tensor_cores(workload: Workload, tmp_path: Path) -> None:
     source = source_of(candidate, TARGET)
     (kernel,) = kernel_resources(source, ARCHITECTURES[1])
     assert kernel.stack_bytes == kernel.spill_loads == 0
-    code, assembly = tmp_path / "kernel.cu", tmp_path / "kernel.ptx"
-    code.write_text(source)
-    command = ["nvcc", "-ptx", f"-arch={ARCHITECTURES[0]}", "-w", "-o", str(assembly), str(code)]
-    subprocess.run(command, check=True, capture_output=True)
-    text = assembly.read_text()
+    text = ptx_of(source, ARCHITECTURES[0], tmp_path)
     instructions = {
         "float16": "m16n8k16.row.col.f32.f16.f16.f32",
         "bfloat16": "m16n8k16.row.col.f32.bf16.bf16.f32",
@@ -207,7 +186,6 @@ def test_kernels_use_tensor_cores(workload: Workload, tmp_path: Path) -> None:
     }
     assert f"mma.sync.aligned.{instructions[workload.inputs[0].dtype]}" in text
     assert "ldmatrix.sync.aligned.m8n8" in text
-    assert ".local" not in text
 
 
 def test_one_function_serves_every_call_of_a_tile() -> None:
@@ -236,11 +214,7 @@ def test_declarations_without_fragments_or_names_in_ptx_are_refused() -> None:
 
 def test_a_step_that_is_no_tile_of_warps_is_invalid() -> None:
     candidate = sampled(WORKLOADS[0], 1)[0]
-    steps = tuple(
-        evolve(step, intrinsic="mma-m16n8k32-int8") if isinstance(step, WarpTensorize) else step
-        for step in candidate.sketch.steps
-    )
-    other = evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
+    other = with_steps(candidate, WarpTensorize, intrinsic="mma-m16n8k32-int8")
     with pytest.raises(InvalidSchedule, match=r"have extents \[2, 2, 16\], a call has"):
         schedule(module_for(WORKLOADS[0]), other, WORKLOADS[0])
 

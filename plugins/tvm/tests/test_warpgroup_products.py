@@ -5,7 +5,6 @@ There is no device here: kernels run on the CPU, with the instructions that thei
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from itertools import groupby
@@ -18,16 +17,28 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
 from convolutions import convolution
-from cuda_threads import Program, run_all, run_each
-from matrix_programs import ONE_OR_MORE, RIGHT, WRONG, check, outcome_of
-from tensor_core_products import assembled, source_of
+from cuda_threads import Program, run_all
+from kernel_programs import (
+    assembled,
+    check_all,
+    configured,
+    outcomes,
+    program_of,
+    request_of,
+    sketch_named,
+    small_programs,
+    source_of,
+    with_changes,
+    with_steps,
+)
+from matrix_programs import ONE_OR_MORE, RIGHT, WRONG, check
 from tensor_products import turned_gemm
 from thinning import thinned
-from tvm_lowered import check_matrices, lowered_nest
+from tvm_lowered import check_matrices
 from warpgroup_assembly import on_cpus
 from workload_names import named
 
-from autotune.backends import BuildRequest, CudaExecutable, InvalidSchedule
+from autotune.backends import CudaExecutable, InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const
 from autotune.ir.workloads import (
@@ -36,10 +47,8 @@ from autotune.ir.workloads import (
     conv2d,
     dense,
     gemm,
-    random_inputs,
 )
 from autotune.lower.instructions.warpgroups import WarpgroupTile, function_name, function_source
-from autotune.nest import derive_nest
 from autotune.sketches import Candidate, CoreMatrices
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace
@@ -85,43 +94,27 @@ def depth_of(candidate: Candidate) -> int:
     return next((it for name, it in candidate.config.items() if name.endswith(".stages")), 1)
 
 
-def request_of(candidate: Candidate) -> BuildRequest:
-    return BuildRequest(candidate.sketch.workload, None, candidate, TARGET, threads=1)
-
-
 def programs_of(
     workload: Workload, count: int, depths: tuple[int, ...] = (1, 2, 3, 4)
 ) -> Iterator[Program]:
     """Programs that differ in their tiles, with few enough threads for this machine."""
-    inputs = random_inputs(workload, np.random.default_rng(7))
-    seen: set[tuple[int, ...]] = set()
-    for candidate in sampled(workload, 60):
-        config = candidate.config
-        if depth_of(candidate) not in depths:
-            continue
-        tile = tuple(value for name, value in config.items() if name.endswith((".1", ".2", "pad")))
-        if tile in seen:
-            continue
-        kernels = lowered_nest(schedule(module_for(workload), candidate, workload).mod).kernels
-        launches = tuple((kernel.blocks, kernel.threads) for kernel in kernels)
-        threads = sum(math.prod(launch) for launch in launches)
-        if threads <= (5000 if workload in LONG else 2000):
-            seen.add(tile)
-            own = derive_nest(candidate.sketch).workload if workload in LONG else workload
-            yield Program(on_cpus(source_of(candidate, TARGET)), launches, own, inputs)
-        if len(seen) == count:
-            return
+    drawn = [candidate for candidate in sampled(workload, 60) if depth_of(candidate) in depths]
+    most = 5000 if workload in LONG else 2000
+    yield from small_programs(drawn, TARGET, count, most, tile_of, rewritten=on_cpus)
+
+
+def tile_of(candidate: Candidate) -> tuple[int, ...]:
+    ends = (".1", ".2", "pad")
+    return tuple(value for name, value in candidate.config.items() if name.endswith(ends))
 
 
 def large_stages() -> Candidate:
     """Two stages of 40 KiB, for one block of 64 x 256 results."""
     workload = gemm(m=64, n=256, k=128, dtype="float16")
-    sketches = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET)).sketches()
-    sketch = next(it for it in sketches if it.name == "tensor-cores-warpgroup")
-    tiles = {"i.0": 1, "i.1": 1, "i.2": 1, "j.0": 1, "j.1": 1, "j.2": 32, "k.0": 2, "k.1": 4}
-    others = {"A.lanes": 8, "B.lanes": 8, "A.pad": 0, "B.pad": 0, "stages": 2, "unroll": 0}
-    config = {f"C.{name}": value for name, value in (tiles | others).items()}
-    return Candidate.from_config(sketch, config)
+    tiles = {"i_0": 1, "i_1": 1, "i_2": 1, "j_0": 1, "j_1": 1, "j_2": 32, "k_0": 2, "k_1": 4}
+    others = {"A_lanes": 8, "B_lanes": 8, "A_pad": 0, "B_pad": 0, "stages": 2, "unroll": 0}
+    sketch = sketch_named(workload, TARGET, "tensor-cores-warpgroup")
+    return configured(sketch, **tiles, **others)
 
 
 @pytest.mark.parametrize("most", ONE_OR_MORE)
@@ -133,16 +126,13 @@ def test_kernels_compute_the_reference(most: int, tmp_path: Path) -> None:
     assert len(ahead) == 9
     parts = [it for workload in LONG for it in programs_of(workload, 1)]
     assert [len(it.launches) for it in parts] == [2] * len(LONG)
-    large = large_stages()
-    inputs = random_inputs(large.sketch.workload, np.random.default_rng(7))
-    source = on_cpus(source_of(large, TARGET))
-    ahead.append(Program(source, ((1, 128),), large.sketch.workload, inputs))
+    large = program_of(large_stages(), TARGET, rewritten=on_cpus)
+    assert large is not None and large.launches == ((1, 128, 1),)
+    ahead.append(large)
     kernels = "".join(it.source.split('extern "C"', 1)[1] for it in ahead)
     called = set(re.findall(r"autotune_\w+", kernels))
     assert {"autotune_copy_16", "autotune_copy_4_if", "autotune_round_4_if"} <= called
-    programs += [*ahead, *parts]
-    for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
-        check(program, found, TARGET)
+    check_all([*programs, *ahead, *parts], tmp_path, TARGET)
 
 
 def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
@@ -196,21 +186,9 @@ def test_every_wait_fence_and_barrier_is_needed(tmp_path: Path) -> None:
     ):
         drawn = programs_of(workload, 6, (depth,))
         program = next(it for it in drawn if "for (int ax7_0 = 0" in it.source)
-        functions, kernel = program.source.split('extern "C"', 1)
-        programs.append(program)
-        expected.append(RIGHT)
-        for old, new, outcome in changes:
-            found = re.compile(r"\s+".join(map(re.escape, old.split())))
-            changed, count = found.subn(new, kernel)
-            assert count, old
-            source = f'{functions}{_UNROUNDED}\nextern "C"{changed}'
-            programs.append(evolve(program, source=source))
-            expected.append(outcome)
-    results = [
-        outcome_of(program, result, TARGET)
-        for program, result in zip(programs, run_each(programs, tmp_path), strict=True)
-    ]
-    assert results == expected
+        programs += [program, *with_changes(program, changes, _UNROUNDED)]
+        expected += [RIGHT, *(outcome for *_, outcome in changes)]
+    assert outcomes(programs, tmp_path, TARGET) == expected
 
 
 @pytest.mark.parametrize("workload", thinned((*WORKLOADS, *LONG), 3), ids=named)
@@ -244,7 +222,7 @@ _STEP = re.compile(
 @pytest.mark.slow
 @pytest.mark.needs("nvcc")
 def test_products_are_on_their_way_while_the_next_fetch_begins(tmp_path: Path) -> None:
-    """One barrier an iteration; nothing that is fetched goes through registers."""
+    """There is one barrier an iteration; nothing that is fetched goes through registers."""
     order = [
         name for name, _ in groupby(_STEP.findall(assembled(large_stages(), TARGET, tmp_path)))
     ]
@@ -257,10 +235,10 @@ def test_products_are_on_their_way_while_the_next_fetch_begins(tmp_path: Path) -
 
 def test_stages_beyond_48_kib_are_asked_for_at_the_launch() -> None:
     candidate = large_stages()
-    (launch,) = TVMBackend().lower(request_of(candidate)).program.launches
+    (launch,) = TVMBackend().lower(request_of(candidate, TARGET)).program.launches
     assert launch.shared_bytes == 2 * (64 + 256) * 64 * 2
     alone = Candidate.from_config(candidate.sketch, candidate.config | {"C.stages": 1})
-    (launch,) = TVMBackend().lower(request_of(alone)).program.launches
+    (launch,) = TVMBackend().lower(request_of(alone, TARGET)).program.launches
     assert launch.shared_bytes == 0
 
 
@@ -280,21 +258,19 @@ def test_instructions_that_there_are_not_are_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.needs("nvcc")
 def test_programs_are_built_for_the_preset() -> None:
-    """It is of sm_90, whose own code has no such instructions."""
+    """The preset is of sm_90, whose own code has no such instructions."""
     candidate = sampled(WORKLOADS[0], 1)[0]
-    request = BuildRequest(WORKLOADS[0], None, candidate, TARGET, threads=1)
     backend = TVMBackend()
-    built = backend.compile(backend.lower(request))
+    built = backend.compile(backend.lower(request_of(candidate, TARGET)))
     assert isinstance(built, CudaExecutable)
     assert built.program.cubin.startswith(b"\x7fELF")
 
 
 def test_other_architectures_are_refused() -> None:
     candidate = sampled(WORKLOADS[0], 1)[0]
-    request = BuildRequest(WORKLOADS[0], None, candidate, preset("a100"), threads=1)
     message = "'wgmma-m64n8k16' is an instruction from sm_90 to sm_90; target 'a100' is sm_80$"
     with pytest.raises(InvalidSchedule, match=message):
-        TVMBackend().cuda_source(request)
+        source_of(candidate, preset("a100"))
 
 
 def test_one_instruction_serves_every_tile_of_its_columns() -> None:
@@ -320,10 +296,6 @@ def test_layouts_that_no_warpgroup_reads_are_invalid(
     change: dict[str, object], message: str
 ) -> None:
     candidate = sampled(WORKLOADS[0], 1)[0]
-    steps = tuple(
-        evolve(step, **change) if isinstance(step, CoreMatrices) and step.operand == "A" else step
-        for step in candidate.sketch.steps
-    )
-    other = evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
+    other = with_steps(candidate, CoreMatrices, operand="A", **change)
     with pytest.raises((InvalidSchedule, InvalidValueError), match=message):
         schedule(module_for(WORKLOADS[0]), other, WORKLOADS[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -10,6 +10,7 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
+from autotune.ir.converter import JsonForm
 from autotune.models import ModelContext
 from autotune.models.cost import (
     DifferentiableCostModel,
@@ -242,7 +243,7 @@ _LEAST_VARIANCE = 1e-9
 
 
 @frozen
-class Scales:
+class Scales(JsonForm):
     """Scales at which outcomes are expected to be alike; of natural logarithms.
 
     Attributes:
@@ -266,15 +267,6 @@ class Scales:
         """Distance of each of them from its first value."""
         first = attrs.astuple(Scales())
         return np.asarray(np.log2(np.divide(attrs.astuple(self), first)))
-
-    def to_json(self) -> dict[str, float]:
-        """As a JSON object."""
-        return attrs.asdict(self)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Scales:
-        """Read what :meth:`to_json` returned."""
-        return Scales(**{name: float(value) for name, value in data.items()})
 
 
 @frozen(eq=False)

@@ -9,34 +9,15 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.errors import PluginError
 from autotune.models import ModelContext
-from autotune.models.cost import (
-    DifferentiableCostModel,
-    Observation,
-    ObservationLog,
-    TrainableCostModel,
-    TrainingGroup,
-    check_model,
-    read_model,
-    write_model,
-)
+from autotune.models.cost import TrainingGroup, read_model, write_model
 from autotune.models.features import RELAXED_COLUMNS
-from autotune.plugins.installing import install_extra
 from autotune.plugins.options import read_options
 from autotune.sketches import CandidateBatch, Sketch
-from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
+from autotune_felix.learning import BLOCK, TorchModel, torch
 from autotune_felix.options import FelixMlpOptions
 from autotune_felix.program_columns import ProgramColumns
-
-try:
-    import torch
-except ImportError as error:
-    raise PluginError(
-        "it learns in torch, which is not installed: run "
-        f"{install_extra('felix-mlp', 'autotune-felix')}, or choose felix-gp, which needs none"
-    ) from error
 from autotune_felix.residual_network import (
     MlpWeights,
     ResidualEnsemble,
@@ -52,16 +33,13 @@ Values = NDArray[np.float64]
 
 _LOG = logging.getLogger("autotune.models.cost")
 
-# Points that go through the network at once, always so many: what a matrix product rounds to
-# depends on its size, and a prediction must not depend on the rest of the batch.
-_BLOCK = 32
 # Programs of a training that a file keeps, to be replayed beside new ones.
 _REPLAYED = 1024
 _FIT_BATCH = 128
 _NOTHING = "nothing to learn from: no task has two programs with a latency"
 
 
-class FelixMlp(DifferentiableCostModel, TrainableCostModel):
+class FelixMlp(TorchModel[MlpWeights]):
     """Predicts the logarithm of latency: an estimate from the nest, and what networks add to it.
 
     The networks read relaxed statement features and the components of the estimate; the
@@ -88,35 +66,21 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
         self.options = read_options(f"cost model {self.name!r}", FelixMlpOptions, context.options)
         self._seed = context.seed
         self._columns = ProgramColumns(context.target, self.options.smoothing == "published")
-        self._program_columns = len(self._columns.components)
+        self._version = self._columns.version
+        self._beside = len(self._columns.components)
         self._dtype = torch.float64 if self.options.precision == "double" else torch.float32
         self._forget()
 
     def _forget(self) -> None:
-        """Become as when made."""
-        self._log = ObservationLog()
-        self._own = Labelled.none(len(RELAXED_COLUMNS), self._program_columns)
+        super()._forget()
         self._replayed = self._own
-        self._tasks: dict[str, int] = {}
-        self._updates = 0
         self._scaled_at = 0
         self._said = False
-        self._weights: MlpWeights | None = None
-        self._base: MlpWeights | None = None
-        self._file = ""
-        self._predictor: ResidualEnsemble | None = None
-        self._text: tuple[MlpWeights, dict[str, Any]] | None = None
 
     def warm_up(self) -> None:
         """Let torch load what it loads at the first training."""
-        data = Labelled.none(len(RELAXED_COLUMNS), self._program_columns)
-        data = Labelled(
-            np.zeros((4, data.statements.shape[1]), np.float32),
-            np.ones(4, np.int64),
-            np.zeros((4, data.programs.shape[1]), np.float32),
-            np.arange(4, dtype=np.float32),
-            np.zeros(4, np.int64),
-        )
+        blank = np.zeros((4, 1, len(RELAXED_COLUMNS))), np.zeros((4, self._beside))
+        data = Labelled.of(*blank, np.arange(4), 0)
         with one_thread():
             scales = Scale.of(data.statements), Scale.of(data.programs)
             train(self._network(None), data, data.take(np.arange(0)), scales, TrainingSettings(1))
@@ -167,8 +131,8 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             self._predictor = self._network(self._weights).to(self._dtype).requires_grad_(False)
         found, count = [], len(statements)
         with one_thread(), torch.set_grad_enabled(slopes):
-            for start in range(0, count, _BLOCK):
-                places = np.resize(np.arange(start, min(start + _BLOCK, count)), _BLOCK)
+            for start in range(0, count, BLOCK):
+                places = np.resize(np.arange(start, min(start + BLOCK, count)), BLOCK)
                 inputs = [
                     torch.tensor(
                         (values[places] - scale.mean) / scale.spread, dtype=self._dtype
@@ -180,7 +144,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
                 residuals = self._cautious(bounded(self._predictor(*inputs)))
                 if slopes:
                     residuals.sum().backward()
-                kept = min(_BLOCK, count - start)
+                kept = min(BLOCK, count - start)
                 found.append(
                     [residuals.detach().numpy()[:kept]]
                     + [each.grad.numpy()[:kept] for each in inputs if each.grad is not None]
@@ -199,13 +163,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
         result: torch.Tensor = mean + self.options.caution * spread
         return result
 
-    def update(self, outcomes: Sequence[Observation]) -> None:
-        """Learn from candidates with a latency, old observations included."""
-        valid = [pair for pair in outcomes if pair[1].latency]
-        if not valid:
-            return
-        self._add(valid)
-        self._updates += 1
+    def _learn(self) -> None:
         if not self._own.teaches():
             self._say_nothing()
             return
@@ -222,30 +180,13 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             self._said = True
             _LOG.warning("cost model %r has %s", self.name, _NOTHING)
 
-    def _add(self, valid: Sequence[Observation]) -> None:
-        self._log.add(valid)
-        self._own = Labelled.joined([self._own, self._labelled(valid, self._tasks)])
-
-    def _labelled(self, told: Sequence[Observation], tasks: dict[str, int]) -> Labelled:
-        """Columns and labels of candidates with a latency; new tasks get new numbers."""
-        candidates = [candidate for candidate, _ in told]
+    def _programs(self, batch: CandidateBatch, tasks: dict[str, int]) -> list[Labelled]:
         parts = []
-        for sketch, matrix in CandidateBatch.of(candidates).parts:
+        for sketch, matrix in batch.parts:
             points = self._columns.at(sketch, matrix.astype(np.float64))
-            statements = points.statements.astype(np.float32)
             number = tasks.setdefault(sketch.workload.digest, len(tasks))
-            parts.append(
-                Labelled(
-                    statements.reshape(-1, statements.shape[2]),
-                    np.full(len(matrix), statements.shape[1], dtype=np.int64),
-                    points.beside.astype(np.float32),
-                    -points.latency.astype(np.float32),
-                    np.full(len(matrix), number, dtype=np.int64),
-                )
-            )
-        found = Labelled.joined(parts).take(np.array(order_of(candidates), dtype=np.int64))
-        found.labels[:] += np.log([float(outcome.latency or 1.0) for _, outcome in told])
-        return found
+            parts.append(Labelled.of(points.statements, points.beside, -points.latency, number))
+        return parts
 
     def _trained(
         self,
@@ -265,13 +206,12 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
         return {"loss before": course.before, "loss": course.best}
 
     def _network(self, weights: MlpWeights | None) -> ResidualEnsemble:
-        """A network with these weights, or with first ones that depend on the seed only."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed)
             network = ResidualEnsemble(
                 self.options.members,
                 len(RELAXED_COLUMNS),
-                self._program_columns,
+                self._beside,
                 self.options.width,
             )
         if weights is not None:
@@ -305,7 +245,6 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
         kept = np.sort(rng.permutation(len(data))[:_REPLAYED])
         self._replayed = data.take(kept).of_other_tasks()
         self._base = self._weights
-        self._file = "" if self._weights is None else self._weights.digest
         return {"tasks": float(len(tasks)), "programs": float(len(data)), **found}
 
     def save(self, stream: BinaryIO) -> None:
@@ -315,7 +254,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             replayed = self._replayed if len(self._replayed) else self._own.of_other_tasks()
             arrays = self._weights.to_arrays()
             arrays |= {f"replay.{name}": each for name, each in replayed.to_arrays().items()}
-        write_model(stream, self.name, self._columns.version, arrays)
+        write_model(stream, self.name, self._version, arrays)
 
     def load(self, stream: BinaryIO) -> None:
         """Begin with what :meth:`save` wrote; all that was learned is forgotten.
@@ -324,7 +263,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             InvalidValueError: the file is damaged, of another model, of other options, or its
                 features have another version, which is named together with the own one.
         """
-        arrays = read_model(stream, self.name, self._columns.version).arrays
+        arrays = read_model(stream, self.name, self._version).arrays
         weights = MlpWeights.from_arrays(arrays) if arrays else None
         replayed = None
         if weights is not None:
@@ -340,43 +279,20 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
         self._forget()
         if weights is not None and replayed is not None:
             self._weights = self._base = weights
-            self._replayed, self._file = replayed, weights.digest
+            self._replayed = replayed
+
+    def _arrays(self, weights: MlpWeights) -> dict[str, NDArray[Any]]:
+        return weights.to_arrays()
+
+    def _of_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> MlpWeights:
+        return MlpWeights.from_arrays(arrays)
 
     def state(self) -> dict[str, Any]:
-        """A JSON object with weights as text and what the model was told, without features.
-
-        Weights of a file are not in it: it is loaded into a model that has them.
-        """
-        weights = None if self._weights is None or self._weights is self._base else self._weights
-        if weights is not None and (self._text is None or self._text[0] is not weights):
-            self._text = weights, weights.to_json()
-        return {
-            "model": self.name,
-            "feature_version": self._columns.version,
-            "seed": self._seed,
-            "file": self._file,
-            "updates": self._updates,
-            "scaled_at": self._scaled_at,
-            "weights": None if weights is None or self._text is None else self._text[1],
-            "told": self._log.to_json(),
-        }
+        """See :meth:`TorchModel.state`; plus what the columns were scaled by."""
+        return {**super().state(), "scaled_at": self._scaled_at}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state` returned.
-
-        Raises:
-            InvalidValueError: the state is of another model or other features, or continues from
-                another file.
-        """
-        check_model(self.name, state, self._columns.version, self._file)
-        weights = None if state["weights"] is None else MlpWeights.from_json(state["weights"])
-        self._network(weights)
-        told = ObservationLog.read(state["told"])
-        base, replayed, file = self._base, self._replayed, self._file
-        self._forget()
-        self._base, self._replayed, self._file = base, replayed, file
-        self._seed, self._updates = int(state["seed"]), int(state["updates"])
-        self._scaled_at = int(state["scaled_at"])
-        self._weights = base if weights is None else weights
-        if told:
-            self._add(told)
+        """See :meth:`TorchModel.load_state`."""
+        replayed = self._replayed
+        super().load_state(state)
+        self._replayed, self._scaled_at = replayed, int(state["scaled_at"])

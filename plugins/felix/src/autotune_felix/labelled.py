@@ -40,15 +40,23 @@ class Labelled:
         return len(self.counts)
 
     @staticmethod
+    def of(
+        statements: NDArray[Any], programs: NDArray[Any], labels: NDArray[Any], task: int
+    ) -> Labelled:
+        """Programs of one task with equally many statements, ``[n, statements, columns]``."""
+        count, each, columns = statements.shape
+        return Labelled(
+            statements.astype(np.float32).reshape(count * each, columns),
+            np.full(count, each, dtype=np.int64),
+            programs.astype(np.float32),
+            labels.astype(np.float32),
+            np.full(count, task, dtype=np.int64),
+        )
+
+    @staticmethod
     def none(statement: int, program: int) -> Labelled:
         """Nothing, with so many columns of statements and of programs."""
-        return Labelled(
-            np.zeros((0, statement), dtype=np.float32),
-            np.zeros(0, dtype=np.int64),
-            np.zeros((0, program), dtype=np.float32),
-            np.zeros(0, dtype=np.float32),
-            np.zeros(0, dtype=np.int64),
-        )
+        return Labelled.of(np.zeros((0, 1, statement)), np.zeros((0, program)), np.zeros(0), 0)
 
     @staticmethod
     def joined(parts: Sequence[Labelled]) -> Labelled:

@@ -8,21 +8,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.errors import InvalidValueError, PluginError
 from autotune.models import ModelContext
-from autotune.models.cost import (
-    DifferentiableCostModel,
-    Observation,
-    ObservationLog,
-    TrainableCostModel,
-    TrainingGroup,
-    arrays_digest,
-    arrays_from_json,
-    arrays_to_json,
-    check_model,
-    read_model,
-    write_model,
-)
+from autotune.models.cost import Observation, TrainingGroup, read_model, write_model
 from autotune.models.features import (
     RELAXED_COLUMNS,
     RELAXED_RAW_COLUMNS,
@@ -30,20 +17,11 @@ from autotune.models.features import (
     RelaxedFeatures,
 )
 from autotune.nest.relaxed import FELIX
-from autotune.plugins.installing import install_extra
 from autotune.plugins.options import read_options
 from autotune.sketches import CandidateBatch, Sketch
-from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled
+from autotune_felix.learning import BLOCK, TorchModel, give_arrays, state_arrays, torch
 from autotune_felix.options import PublishedMlpOptions
-
-try:
-    import torch
-except ImportError as error:
-    raise PluginError(
-        "it learns in torch, which is not installed: run "
-        f"{install_extra('felix-mlp', 'autotune-felix')}, or choose felix-gp, which needs none"
-    ) from error
 from autotune_felix.published_network import (
     FINE_TUNING_RATE,
     PRETRAINING_RATE,
@@ -58,15 +36,13 @@ __all__ = ["PublishedMlp"]
 Values = NDArray[np.float64]
 Weights = Mapping[str, NDArray[np.float32]]
 
-# As in `felix_mlp`: what a matrix product rounds to depends on its size.
-_BLOCK = 32
 # Felix drops programs with larger features.
 _LARGEST = 100.0
 # Its features are natural logarithms, ours are logarithms to base 2.
 _SCALES = np.where(np.isin(RELAXED_COLUMNS, RELAXED_RAW_COLUMNS), 1.0, np.log(2.0))
 
 
-class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
+class PublishedMlp(TorchModel[Weights]):
     """Predicts the logarithm of latency from 154 smoothed features of each statement.
 
     The network, its loss and its two trainings are those of Felix (ASPLOS'24): beforehand from
@@ -94,29 +70,14 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
         is_wide = self.options.smoothing == "published"
         self._features = RelaxedFeatures(context.target, FELIX if is_wide else None)
         self._version = f"{RELAXED_VERSION}+ln{'+felix' if is_wide else ''}"
+        self._beside = 0
         self._dtype = torch.float64 if self.options.precision == "double" else torch.float32
         self._forget()
 
-    def _forget(self) -> None:
-        """Become as when made."""
-        self._log = ObservationLog()
-        self._own = Labelled.none(len(RELAXED_COLUMNS), 0)
-        self._updates = 0
-        self._weights: Weights | None = None
-        self._base: Weights | None = None
-        self._predictor: PublishedNetwork | None = None
-
     def warm_up(self) -> None:
         """Let torch load what it loads at the first training."""
-        columns = len(RELAXED_COLUMNS)
-        blank = Labelled(
-            np.zeros((2, columns), np.float32),
-            np.ones(2, np.int64),
-            np.zeros((2, 0), np.float32),
-            np.zeros(2, np.float32),
-            np.zeros(2, np.int64),
-        )
-        fine_tune(self._network(None), blank, 2, FINE_TUNING_RATE, 0)
+        blank = np.zeros((2, 1, len(RELAXED_COLUMNS))), np.zeros((2, 0)), np.zeros(2)
+        fine_tune(self._network(None), Labelled.of(*blank, 0), 2, FINE_TUNING_RATE, 0)
 
     def relaxed(self, sketch: Sketch, rows: Values) -> tuple[Values, Values]:
         """The logarithm of the predicted seconds, and its gradient."""
@@ -146,11 +107,11 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
             network = self._network(self._weights)
             self._predictor = network.to(self._dtype).requires_grad_(False)
         latencies, slopes = np.empty(n), np.empty_like(values)
-        present = torch.ones((_BLOCK, values.shape[1], 1), dtype=self._dtype)
+        present = torch.ones((BLOCK, values.shape[1], 1), dtype=self._dtype)
         with one_thread(), torch.enable_grad():
-            for start in range(0, n, _BLOCK):
-                places = np.arange(start, min(start + _BLOCK, n))
-                block = values[np.resize(places, _BLOCK)] * _SCALES
+            for start in range(0, n, BLOCK):
+                places = np.arange(start, min(start + BLOCK, n))
+                block = values[np.resize(places, BLOCK)] * _SCALES
                 inputs = torch.tensor(block, dtype=self._dtype).requires_grad_()
                 found = -self._predictor(inputs, present)
                 found.sum().backward()
@@ -159,13 +120,7 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
                     slopes[places] = inputs.grad.numpy()[: len(places)] * _SCALES
         return latencies, slopes
 
-    def update(self, outcomes: Sequence[Observation]) -> None:
-        """Learn from all candidates with a latency so far."""
-        valid = [pair for pair in outcomes if pair[1].latency]
-        if not valid:
-            return
-        self._add(valid)
-        self._updates += 1
+    def _learn(self) -> None:
         least = 1 if self._base is None else self.options.least_outcomes
         if len(self._own) < least:
             return
@@ -175,58 +130,31 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
             fine_tune(network, self._own, self.options.programs, rate, self._seed + self._updates)
         self._become(network)
 
-    def _add(self, valid: Sequence[Observation]) -> None:
-        self._log.add(valid)
-        self._own = Labelled.joined([self._own, self._labelled(valid)])
-
-    def _labelled(self, told: Sequence[Observation]) -> Labelled:
-        """Columns and logarithms of latency of candidates that have one."""
-        candidates = [candidate for candidate, _ in told]
+    def _programs(self, batch: CandidateBatch, tasks: dict[str, int]) -> list[Labelled]:
         parts = []
-        for sketch, matrix in CandidateBatch.of(candidates).parts:
+        for sketch, matrix in batch.parts:
             values = self._features.at(sketch, matrix.astype(np.float64)).values * _SCALES
-            n, each, columns = values.shape
-            parts.append(
-                Labelled(
-                    values.astype(np.float32).reshape(n * each, columns),
-                    np.full(n, each, dtype=np.int64),
-                    np.zeros((n, 0), dtype=np.float32),
-                    np.zeros(n, dtype=np.float32),
-                    np.zeros(n, dtype=np.int64),
-                )
-            )
-        found = Labelled.joined(parts).take(np.array(order_of(candidates), dtype=np.int64))
-        found.labels[:] = np.log([float(outcome.latency or 1.0) for _, outcome in told])
+            none = np.zeros((len(matrix), 0)), np.zeros(len(matrix))
+            parts.append(Labelled.of(values, *none, 0))
+        return parts
+
+    def _labelled(self, told: Sequence[Observation], tasks: dict[str, int]) -> Labelled:
+        """Columns and logarithms of latency, of programs whose columns are not too large."""
+        found = super()._labelled(told, tasks)
         owners = np.repeat(np.arange(len(found)), found.counts)
         usable = np.abs(found.statements).max(axis=1, initial=0.0) <= _LARGEST
         return found.take(np.setdiff1d(np.arange(len(found)), owners[~usable]))
 
     def _become(self, network: PublishedNetwork) -> None:
         """Predict with these weights from now on."""
-        self._weights = {
-            name: value.detach().to(torch.float32).numpy().copy()
-            for name, value in network.state_dict().items()
-        }
-        self._predictor = None
+        self._weights, self._predictor = state_arrays(network), None
 
     def _network(self, weights: Weights | None) -> PublishedNetwork:
-        """A network with these weights, or with first ones that depend on the seed only.
-
-        Raises:
-            InvalidValueError: the weights are of a network of another size.
-        """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed)
             network = PublishedNetwork(len(RELAXED_COLUMNS), self.options.width)
         if weights is not None:
-            tensors = {name: torch.from_numpy(value.copy()) for name, value in weights.items()}
-            try:
-                network.load_state_dict(tensors)
-            except RuntimeError as error:
-                first = str(error).strip().splitlines()[-1].strip()
-                raise InvalidValueError(
-                    f"the weights are of a network with another width or columns: {first}"
-                ) from error
+            give_arrays(network, weights, "another width")
         return network
 
     def fit(self, groups: Sequence[TrainingGroup]) -> Mapping[str, float]:
@@ -236,7 +164,7 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
             Mean squared errors of the logarithm on a tenth of the programs, at first and at best.
         """
         told = [pair for group in groups for pair in group.outcomes if pair[1].latency]
-        data = self._labelled(told) if told else self._own.take(np.arange(0))
+        data = self._labelled(told, {}) if told else self._own.take(np.arange(0))
         if len(data) < 2:
             return {}
         self._forget()
@@ -264,42 +192,8 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
         self._forget()
         self._weights = self._base = arrays or None
 
-    @property
-    def _file(self) -> str:
-        """Identity of the file's weights; empty without a file."""
-        return "" if self._base is None else arrays_digest(self._base)
+    def _arrays(self, weights: Weights) -> dict[str, NDArray[Any]]:
+        return dict(weights)
 
-    def state(self) -> dict[str, Any]:
-        """A JSON object with weights as text and what the model was told, without features.
-
-        Weights of a file are not in it: it is loaded into a model that has them.
-        """
-        is_own = self._weights is not None and self._weights is not self._base
-        return {
-            "model": self.name,
-            "feature_version": self._version,
-            "seed": self._seed,
-            "file": self._file,
-            "updates": self._updates,
-            "weights": arrays_to_json(self._weights or {}) if is_own else None,
-            "told": self._log.to_json(),
-        }
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state` returned.
-
-        Raises:
-            InvalidValueError: the state is of another model or other features, or continues from
-                another file.
-        """
-        check_model(self.name, state, self._version, self._file)
-        weights = None if state["weights"] is None else arrays_from_json(state["weights"])
-        self._network(weights)
-        told = ObservationLog.read(state["told"])
-        base = self._base
-        self._forget()
-        self._seed, self._updates = int(state["seed"]), int(state["updates"])
-        self._base = base
-        self._weights = base if weights is None else weights
-        if told:
-            self._add(told)
+    def _of_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Weights:
+        return arrays

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from autotune.errors import InvalidValueError
-from autotune.models.cost import arrays_digest, arrays_from_json, arrays_to_json
 from autotune_felix.labelled import Labelled, Scale
+from autotune_felix.learning import give_arrays, state_arrays
 
 __all__ = [
     "MlpWeights",
@@ -281,11 +281,7 @@ class MlpWeights:
     @staticmethod
     def of(network: ResidualEnsemble, scales: tuple[Scale, Scale]) -> MlpWeights:
         """Copy the weights of a network."""
-        arrays = {
-            name: value.detach().to(torch.float32).numpy().copy()
-            for name, value in network.state_dict().items()
-        }
-        return MlpWeights(arrays, scales)
+        return MlpWeights(state_arrays(network), scales)
 
     def apply(self, network: ResidualEnsemble) -> None:
         """Give them to a network.
@@ -293,15 +289,7 @@ class MlpWeights:
         Raises:
             InvalidValueError: they are of a network of another size.
         """
-        tensors = {name: torch.from_numpy(value.copy()) for name, value in self.arrays.items()}
-        try:
-            network.load_state_dict(tensors)
-        except RuntimeError as error:
-            first = str(error).strip().splitlines()[-1].strip()
-            raise InvalidValueError(
-                "the weights are of a network with other options (members, width) or columns: "
-                f"{first}"
-            ) from error
+        give_arrays(network, self.arrays, "other options (members, width)")
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All arrays by name."""
@@ -332,21 +320,3 @@ class MlpWeights:
         if not all(value.dtype == np.float32 for value in own.values()):
             raise InvalidValueError("weights are of float32")
         return MlpWeights(own, (scales[0], scales[1]))
-
-    def to_json(self) -> dict[str, Any]:
-        """The arrays as text."""
-        return arrays_to_json(self.to_arrays())
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> MlpWeights:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            InvalidValueError: the object is none of weights.
-        """
-        return MlpWeights.from_arrays(arrays_from_json(data))
-
-    @property
-    def digest(self) -> str:
-        """16 hexadecimal digits over everything."""
-        return arrays_digest(self.to_arrays())

@@ -125,7 +125,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         return rows
 
     def _is_feasible(self, batch: CandidateBatch) -> NDArray[np.bool_]:
-        """Which rows may be measured, [n]; by default all, as no other is ever scored."""
+        """Tell which rows may be measured, [n]; by default all, as no other is ever scored."""
         return np.ones(len(batch), dtype=np.bool_)
 
     def _next(

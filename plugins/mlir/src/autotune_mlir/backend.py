@@ -24,8 +24,8 @@ from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir import compiler, host, openmp
 from autotune_mlir.compiler import DEFAULT_SCHEDULE
+from autotune_mlir.parsing import parse_payload
 from autotune_mlir.printer import Printed, is_printed, lower_printed, print_request
-from autotune_mlir.transform_scripts import program_of, unscheduled_text
 
 __all__ = ["LIMITS", "MLIRBackend"]
 
@@ -143,7 +143,7 @@ class MLIRBackend(Backend):
 
     def _untuned(self, request: BuildRequest) -> compiler.Lowered:
         return compiler.lower(
-            program_of(request.workload, request.program),
+            _program(request),
             threads=request.threads,
             disabled=host.disabled_features(request.target),
             by_default=is_default(request.candidate),
@@ -173,10 +173,14 @@ class MLIRBackend(Backend):
 
         Raises:
             InvalidSchedule: its nest cannot be printed.
+            BuildFailed: the imported program does not parse.
         """
         if is_printed(request):
             return print_request(request).text
-        return unscheduled_text(request)
+        module = parse_payload(_program(request))
+        if is_default(request.candidate):
+            compiler.fuse_elementwise(module)
+        return str(module)
 
     def diagnose(self) -> list[tuple[str, str, str]]:
         """Findings on the installation: label, status, message."""
@@ -198,6 +202,13 @@ class MLIRBackend(Backend):
         from autotune_mlir.transform_library import export
 
         return export(records, path)
+
+
+def _program(request: BuildRequest) -> str:
+    """The imported program, or one that is made from the workload."""
+    from autotune_mlir.emit import payload
+
+    return payload(request.workload) if request.program is None else request.program
 
 
 # Tiles on the stack are vectors in registers, or spilled from them.

@@ -7,8 +7,8 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from autotune.backends import BuildFailed, NativeBoundCall, NativeCall
 from autotune.errors import InvalidValueError
 from autotune_mlir import bindings, openmp
-from autotune_mlir.bindings import Distribution
 from autotune_mlir.entry import ADDRESS, ENTRY, Shape, argument_attributes, entry_text
 from autotune_mlir.parsing import brief, here, kernel_of, new_context, operations_in, parse_payload
 from autotune_mlir.rewrite import as_bits, rewrite
@@ -29,10 +28,11 @@ __all__ = [
     "OPT_LEVEL_VARIABLE",
     "PRINTED",
     "digest_of",
-    "fusion",
+    "fuse_elementwise",
     "generate",
     "lower",
     "needs_openmp",
+    "running",
 ]
 
 
@@ -73,26 +73,55 @@ def lower(
         BuildFailed: the program does not parse, or a pass rejected it.
     """
     module = parse_payload(payload)
-    loaded, bfloat16 = bindings.load(), "bf16" in payload
-    passes = loaded.passmanager.PassManager
+    bfloat16 = "bf16" in payload
+    with running(module) as (ir, run):
+        run(*(_FUSION if by_default else ()), *_CLEANUP)
+        _unshare_fills(ir, module)
+        run(*(text.replace("{loops}", str(by_default).lower()) for text in _BUFFERS))
+        # A parallel loop is the scope of what its body puts on the stack, and an ordinary loop is
+        # not: there every iteration would take more of it until the function returns. What is to
+        # become an ordinary loop therefore does so before buffers get their places outside it.
+        ordinary = ("func.func(scf-forall-to-for)",) if threads == 1 else ()
+        run(*ordinary, *_PLACES, *_CLEANUP)
+        shapes = _shapes(module)
+        rewrite(ir, module)
+        kind = "parallel-loops" if by_default and threads > 1 else "loops"
+        run(f"func.func(convert-linalg-to-{kind})", *_LOOPS, *_parallel(threads))
+        run(*_to_llvm(threads, bfloat16))
+        if bfloat16:
+            module = ir.Module.parse(as_bits(str(module)))
+        _add_entry(ir, module, shapes)
+        _disable(ir, module, tuple(disabled))
+    return Lowered(module, threads, digest_of(str(module)))
+
+
+@contextmanager
+def running(module: Any) -> Iterator[tuple[Any, Callable[..., None]]]:
+    """Give the ``ir`` module of the bindings, and a function that runs passes on a module.
+
+    Raises:
+        BuildFailed: MLIR rejects what is done inside.
+    """
+    passes = bindings.load().passmanager.PassManager
+
+    def run(*names: str) -> None:
+        passes.parse(f"builtin.module({','.join(names)})").run(module.operation)
+
     with here(module.context) as ir:
         try:
-            passes.parse(simplification(by_default)).run(module.operation)
-            _unshare_fills(ir, module)
-            for text in (bufferization(by_default), placement(threads)):
-                passes.parse(text).run(module.operation)
-            shapes = _shapes(module)
-            rewrite(ir, module)
-            passes.parse(loops(threads, by_default)).run(module.operation)
-            code = lowering(loaded.distribution, threads, bfloat16)
-            passes.parse(code).run(module.operation)
-            if bfloat16:
-                module = ir.Module.parse(as_bits(str(module)))
-            _add_entry(ir, module, shapes)
-            _disable(ir, module, tuple(disabled))
+            yield ir, run
         except ir.MLIRError as error:
             raise BuildFailed(brief(error)) from error
-    return Lowered(module, threads, digest_of(str(module)))
+
+
+def fuse_elementwise(module: Any) -> None:
+    """Fuse elementwise operations of an ``ir.Module``, as MLIR's default pipeline begins.
+
+    Raises:
+        BuildFailed: the pass rejected it.
+    """
+    with running(module) as (_, run):
+        run(*_FUSION)
 
 
 def _unshare_fills(ir: Any, module: Any) -> None:
@@ -151,8 +180,8 @@ DEFAULT_SCHEDULE = "MLIR's default pipeline"
 """What users of MLIR have without a schedule: its passes fuse elementwise operations, and, for
 several threads, make loops parallel that carry nothing, which OpenMP then runs."""
 
-PRINTED = "builtin.module(convert-scf-to-cf,convert-to-llvm)"
-"""From a printed program to LLVM's dialect, as ``PassManager.parse`` takes it."""
+PRINTED = ("convert-scf-to-cf", "convert-to-llvm")
+"""Passes from a printed program to LLVM's dialect."""
 
 _FUSION = ("func.func(linalg-fuse-elementwise-ops)",)
 
@@ -182,76 +211,24 @@ _BFLOAT16 = (
 )
 
 
-def fusion() -> str:
-    """Elementwise operations as one where they can be, as ``PassManager.parse`` takes it."""
-    return f"builtin.module({','.join(_FUSION)})"
-
-
-def simplification(by_default: bool = False) -> str:
-    """Passes that precede bufferization, as ``PassManager.parse`` takes them.
-
-    Args:
-        by_default: Whether elementwise operations are fused; see :data:`DEFAULT_SCHEDULE`.
-    """
-    return f"builtin.module({','.join((*(_FUSION if by_default else ()), *_CLEANUP))})"
-
-
-def bufferization(by_default: bool = False) -> str:
-    """From tensors to buffers, as ``PassManager.parse`` takes it.
-
-    Args:
-        by_default: Whether loops are the program's own, and may allocate what they hand on: those
-            of a schedule must not.
-    """
-    buffers = [text.replace("{loops}", str(by_default).lower()) for text in _BUFFERS]
-    return f"builtin.module({','.join(buffers)})"
-
-
-def placement(threads: int) -> str:
-    """From buffers to buffers at their places, as ``PassManager.parse`` takes it.
-
-    A parallel loop is the scope of what its body puts on the stack, and an ordinary loop is not:
-    there every iteration would take more of it until the function returns. What is to become an
-    ordinary loop therefore does so before buffers get their places, which are then outside it.
-
-    Args:
-        threads: On how many threads parallel loops run; with one they are ordinary loops.
-    """
-    loops = ("func.func(scf-forall-to-for)",) if threads == 1 else ()
-    return f"builtin.module({','.join((*loops, *_PLACES, *_CLEANUP))})"
-
-
-def loops(threads: int, by_default: bool = False) -> str:
-    """From buffers to loops, parallel ones of OpenMP, as ``PassManager.parse`` takes it.
-
-    Args:
-        threads: On how many threads parallel loops run; with one there are none any more.
-        by_default: Whether operations become parallel loops; see :data:`DEFAULT_SCHEDULE`.
-    """
-    kind = "parallel-loops" if by_default and threads > 1 else "loops"
-    passes = (f"func.func(convert-linalg-to-{kind})", *_LOOPS, *_parallel(threads))
-    return f"builtin.module({','.join(passes)})"
-
-
-def lowering(distribution: Distribution, threads: int, bfloat16: bool = False) -> str:
-    """From loops to LLVM's dialect, as ``PassManager.parse`` takes it.
+def _to_llvm(threads: int, bfloat16: bool) -> tuple[str, ...]:
+    """Passes from loops to LLVM's dialect.
 
     LLVM's own conversion to bfloat16 is a call of a function for each element where the processor
     has no instruction for it, and takes denormals for zeros where it has. So MLIR computes in
     float32 and writes conversions as arithmetic on bits.
 
     Args:
-        distribution: Of the bindings: releases of LLVM differ in the names of options.
         threads: On how many threads parallel loops run.
         bfloat16: Whether the program has numbers of that type.
     """
-    passes = (
+    return (
         "expand-strided-metadata",
         "lower-affine",
         *(_BFLOAT16 if bfloat16 else ()),
         *(("convert-openmp-to-llvm",) if threads > 1 else ()),
         "convert-scf-to-cf",
-        f"convert-vector-to-llvm{{{distribution.x86_option}=true}}",
+        f"convert-vector-to-llvm{{{bindings.chosen().x86_option}=true}}",
         # As log(1 + x) it would be zero for what vanishes beside 1: the library has a function.
         "convert-math-to-llvm{approximate-log1p=false}",
         "convert-math-to-libm",
@@ -265,7 +242,6 @@ def lowering(distribution: Distribution, threads: int, bfloat16: bool = False) -
         # Programs that are one program get one text, and LLVM has less to read.
         *_CLEANUP,
     )
-    return f"builtin.module({','.join(passes)})"
 
 
 def _parallel(threads: int) -> tuple[str, ...]:

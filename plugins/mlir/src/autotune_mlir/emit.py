@@ -9,22 +9,20 @@ from attrs import frozen
 
 from autotune.ir.expressions import AffineForm, Load, affine_form
 from autotune.ir.workloads import Axis, Padding, Stage, Tensor, Workload, padding_of_stage
+from autotune_mlir.entry import KERNEL
 from autotune_mlir.scalar_emit import BodyWriter, literal, memory_type, value_type
 
 __all__ = [
-    "ENTRY",
     "INIT",
     "STAGE",
     "identity_of",
+    "is_operand",
     "iterator_axes",
     "on_tensors",
     "operand_names",
     "payload",
     "quoted",
 ]
-
-ENTRY = "kernel"
-"""Name of the one function of every program."""
 
 STAGE = "autotune.stage"
 """Attribute of the operation that computes a stage: the stage's name."""
@@ -86,6 +84,12 @@ def operand_names(workload: Workload) -> dict[str, tuple[str, ...]]:
         extra = ("",) if _unseen(stage, numbers, known) else ()
         names[stage.name] = (*(load.tensor for load in windows), *extra)
     return names
+
+
+def is_operand(stage: Stage, load: Load, shape: Sequence[int]) -> bool:
+    """Tell if an operand delivers what a load reads of a tensor: else it is extracted."""
+    numbers = {axis.name: number for number, axis in enumerate(iterator_axes(stage))}
+    return _read_window(stage, load, shape, numbers) is not None
 
 
 @frozen
@@ -171,7 +175,7 @@ class _Program:
                     f"%arg{position} : ({_type_of(tensor)}, {_buffer_type(tensor)}) -> ()"
                 )
         body = "\n".join(f"    {line}" for line in (*self._lines, end))
-        return f"module {{\n  func.func @{ENTRY}{head} {{\n{body}\n  }}\n}}\n"
+        return f"module {{\n  func.func @{KERNEL}{head} {{\n{body}\n  }}\n}}\n"
 
     def _operation(self, text: str, results: int = 1) -> str:
         name = f"%{self._count}"

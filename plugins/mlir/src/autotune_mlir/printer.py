@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from attrs import define, field, frozen
 
-from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
+from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.backends.native.backend import check_instructions
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
@@ -25,10 +25,10 @@ from autotune.lower.linear import DerivedOp, Linear
 from autotune.lower.places import Place
 from autotune.lower.scopes import ALIGNMENT, Function, Scope, ScopedEmitter
 from autotune.sketches import is_default
-from autotune_mlir import bindings, host
-from autotune_mlir.compiler import PRINTED, Lowered, digest_of
+from autotune_mlir import host
+from autotune_mlir.compiler import PRINTED, Lowered, digest_of, running
 from autotune_mlir.entry import ENTRY, address_text
-from autotune_mlir.parsing import brief, here, parse_payload
+from autotune_mlir.parsing import parse_payload
 
 __all__ = ["MLIREmitter", "Printed", "is_printed", "lower_printed", "print_request"]
 
@@ -602,9 +602,6 @@ def lower_printed(printed: Printed) -> Lowered:
         BuildFailed: a pass rejected it.
     """
     module = parse_payload(printed.text)
-    with here(module.context) as ir:
-        try:
-            bindings.load().passmanager.PassManager.parse(PRINTED).run(module.operation)
-        except ir.MLIRError as error:
-            raise BuildFailed(brief(error)) from error
+    with running(module) as (_, run):
+        run(*PRINTED)
     return Lowered(module, printed.threads, printed.digest, printed.entries)

@@ -13,23 +13,30 @@ from typing import Any
 
 from attrs import frozen
 
-from autotune.backends import BuildRequest, ExportReport, InvalidSchedule
+from autotune.backends import ExportReport, InvalidSchedule
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.sketches import is_default, is_indexed, lane_splits
 from autotune.store.jsonl import replacing
 from autotune.store.records import Record
-from autotune.targets import Target
 from autotune_mlir import bindings
-from autotune_mlir.emit import ENTRY, INIT, STAGE, quoted
-from autotune_mlir.parsing import brief, new_context, operations_in
-from autotune_mlir.schedule.script import module_of
-from autotune_mlir.transform_scripts import apply_schedule, program_of, schedule_of
+from autotune_mlir.emit import INIT, STAGE, payload, quoted
+from autotune_mlir.parsing import (
+    brief,
+    here,
+    kernel_of,
+    new_context,
+    operation_named,
+    operations_in,
+)
+from autotune_mlir.schedule import schedule as script_of
+from autotune_mlir.schedule.script import MAIN, module_of
 
 __all__ = [
     "NamedSchedule",
     "UNTAGGED",
     "apply_command",
     "apply_passes",
+    "apply_schedule",
     "check_applied",
     "export",
     "identifier",
@@ -37,7 +44,6 @@ __all__ = [
     "parsed",
 ]
 
-_MAIN = "__transform_main"
 UNTAGGED = "_untagged"
 """Ends the name of the sequence for programs without attributes."""
 _NOTE = """\
@@ -157,6 +163,28 @@ def apply_passes(module: Any, library: Path, entry: str) -> None:
             raise InvalidSchedule(f"MLIR's interpreter pass fails: {brief(error)}") from error
 
 
+def apply_schedule(module: Any, schedule: str) -> None:
+    """Transform a program by a script of the Transform dialect, as ``mlir-opt`` does it.
+
+    Args:
+        module: The ``ir.Module``; changed, and not to be used when this fails.
+        schedule: Text of a module with the sequence ``@__transform_main``.
+
+    Raises:
+        InvalidSchedule: the script does not parse, or one of its operations fails.
+    """
+    interpreter = bindings.load().interpreter
+    with here(module.context) as ir:
+        try:
+            script = ir.Module.parse(schedule)
+            named = operation_named(script, MAIN)
+            if named is None:
+                raise InvalidSchedule(f"the script has no sequence @{MAIN}")
+            interpreter.apply_named_sequence(module, named, script)
+        except (ir.MLIRError, ValueError) as error:  # of what does not parse, of what fails
+            raise InvalidSchedule(brief(error)) from error
+
+
 def _comment(schedule: NamedSchedule) -> str:
     return "\n".join(f"  // {line}".rstrip() for line in schedule.comment.splitlines())
 
@@ -172,7 +200,7 @@ def _renamed(schedule: NamedSchedule) -> str:
         raise InvalidSchedule(f"schedule {schedule.name!r} is no module of named sequences")
     body = text[len(_HEAD) : -1]
     for name in _DEFINED.findall(body):
-        new = schedule.name if name == _MAIN else f"{schedule.name}_{name}"
+        new = schedule.name if name == MAIN else f"{schedule.name}_{name}"
         body = re.sub(rf"@{re.escape(name)}(?![\w$.])", f"@{new}", body)
     return textwrap.indent(textwrap.dedent(body).strip("\n"), "  ")
 
@@ -288,14 +316,9 @@ def _tagged(payload: str) -> Sequence[_Tagged]:
     ir = bindings.load().ir
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(payload)
-        (block,) = _function(module).regions[0].blocks
+        (block,) = kernel_of(module).regions[0].blocks
         operations = [view.operation for view in block.operations]
         return [_described(one) for one in operations if STAGE in one.attributes]
-
-
-def _function(module: Any) -> Any:
-    functions = (view.operation for view in module.body.operations)
-    return next(one for one in functions if one.attributes["sym_name"].value == ENTRY)
 
 
 def _described(operation: Any) -> _Tagged:
@@ -357,24 +380,19 @@ def _schedule(record: Record, path: Path) -> NamedSchedule:
     """
     if record.outcome.latency is None:
         raise InvalidValueError(f"its outcome is {record.outcome.status!r}, not ok")
-    request = _request(record)
-    if is_default(request.candidate):
+    workload, candidate = record.candidate.sketch.workload, record.scheduled
+    if is_default(candidate):
         raise InvalidValueError(
             f"it is {record.baseline}, which is no script but passes of mlir-opt"
         )
-    payload = program_of(request.workload, None)
+    program = payload(workload)
     # A baseline has no steps: of the untuned program no sequence is applied.
-    script = schedule_of(request) or module_of({})
-    distinct = "\0".join([payload, script, record.baseline or ""])
-    name = f"{identifier(request.workload.name)}_{_digest(distinct)}"
-    command = apply_command(path.name, name, _payload_path(path, record, payload).name)
+    script = module_of({}) if candidate is None else script_of(candidate, workload)
+    distinct = "\0".join([program, script, record.baseline or ""])
+    name = f"{identifier(workload.name)}_{_digest(distinct)}"
+    command = apply_command(path.name, name, _payload_path(path, record, program).name)
     remarks = [_remark(record), *_needed(record), command]
-    return NamedSchedule(name, script, payload, "\n".join(remarks))
-
-
-def _request(record: Record) -> BuildRequest:
-    workload, target = record.candidate.sketch.workload, Target.from_json(record.target)
-    return BuildRequest(workload, record.program, record.scheduled, target, record.key.threads)
+    return NamedSchedule(name, script, program, "\n".join(remarks))
 
 
 def identifier(name: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.compiler import Lowered, generate
 from autotune_mlir.parsing import parse_payload
-from autotune_mlir.transform_scripts import apply_schedule
+from autotune_mlir.transform_library import apply_schedule
 
 from autotune.backends.native.executable import Layout, NestExecutable
 from autotune.ir.workloads import Workload

@@ -6,7 +6,7 @@ from autotune_mlir import compiler
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
 from autotune_mlir.parsing import parse_payload
-from autotune_mlir.transform_scripts import apply_schedule
+from autotune_mlir.transform_library import apply_schedule
 
 from autotune.backends import BuildRequest, LoweredProgram
 from autotune.ir.workloads import Workload

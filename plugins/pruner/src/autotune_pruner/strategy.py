@@ -495,7 +495,7 @@ _UNSEEN = (Stream, UnrollLimit)
 
 
 def tile_columns(sketch: Sketch) -> NDArray[np.bool_]:
-    """Which parameters say more than how far to unroll, or how to store; shape [params].
+    """Tell which parameters say more than how far to unroll, or how to store; shape [params].
 
     PSA gives rows that differ in the others only one score.
     """

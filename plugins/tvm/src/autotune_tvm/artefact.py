@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import frozen
 
 from autotune.backends import BuildFailed
+from autotune.ir.converter import JsonForm
 from autotune_tvm import runtime
 from autotune_tvm.compiler import brief
-from autotune_tvm.executable import PackedArray, PackedOperand
+from autotune_tvm.executable import PackedOperand
 
 __all__ = ["LIBRARY", "Link", "StoredProgram", "read_library", "read_program", "write_program"]
 
@@ -29,7 +30,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @frozen
-class StoredProgram:
+class StoredProgram(JsonForm):
     """Contents of the file beside the shared library.
 
     Attributes:
@@ -70,7 +71,7 @@ def write_program(
             raise BuildFailed(f"the program cannot be exported: {brief(error)}") from error
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(zipfile.ZipInfo(LIBRARY, _EPOCH), library.read_bytes())
-            text = json.dumps(asdict(program), sort_keys=True)
+            text = json.dumps(program.to_json(), sort_keys=True)
             archive.writestr(zipfile.ZipInfo(_DESCRIPTION, _EPOCH), text)
 
 
@@ -117,27 +118,9 @@ def read_library(path: Path) -> tuple[bytes, StoredProgram]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            described = _described(json.loads(archive.read(_DESCRIPTION)))
+            described = StoredProgram.from_json(json.loads(archive.read(_DESCRIPTION)))
             return archive.read(LIBRARY), described
     except Exception as error:  # a damaged file may make anything raise
         raise BuildFailed(
             f"the program in {path.name} cannot be loaded: {brief(error)}"
         ) from error
-
-
-def _described(data: Any) -> StoredProgram:
-    packed: Sequence[Any] = data["packed"]
-    return StoredProgram(
-        tuple(map(str, data["arguments"])),
-        str(data["digest"]),
-        tuple(
-            PackedOperand(
-                int(operand["position"]),
-                tuple(
-                    PackedArray(tuple(map(int, array["shape"])), str(array["dtype"]))
-                    for array in operand["arrays"]
-                ),
-            )
-            for operand in packed
-        ),
-    )

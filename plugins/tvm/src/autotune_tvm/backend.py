@@ -251,7 +251,7 @@ class TVMBackend(Backend):
         return metaschedule.export(records, path)
 
     def import_formats(self) -> Mapping[str, str]:
-        """That of TVM's own tuner, whose traces become schedules of the space ``trace``."""
+        """The space of TVM's own tuner, whose traces become schedules of the space ``trace``."""
         return _FORMATS
 
     def import_records(self, format: str, path: Path, target: Target) -> ForeignSchedules:

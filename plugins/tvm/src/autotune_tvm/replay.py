@@ -6,13 +6,13 @@ The table in ``docs/steps`` lists, for every step, the primitives used here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
 from tvm import tirx
 from tvm.ir import IRModule
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlock
 from tvm.sym import Analyzer
 from tvm.tirx import IndexMap, floordiv, floormod
 from tvm.tirx.analysis import undefined_vars
@@ -72,6 +72,7 @@ from autotune.sketches.copy_engine import SWIZZLED_ROW_BYTES, VECTOR_BYTES
 from autotune_tvm.blocks import Block
 from autotune_tvm.passes import AHEAD, STAGES
 from autotune_tvm.passes.bulk_copies import BULK
+from autotune_tvm.passes.statements import statements
 from autotune_tvm.scans import opened
 from autotune_tvm.schedule_state import (
     THREAD_TAGS,
@@ -148,11 +149,26 @@ def fetch(state: ScheduleState, step: CooperativeFetch) -> None:
     state.sch.vectorize(vectors)
 
 
-def lay_out(state: ScheduleState, step: SharedLayout) -> None:
-    """Order the dimensions of a fetched copy, and let so many elements follow each row."""
+def _fetched(state: ScheduleState, step: SharedLayout | CoreMatrices | BulkCopy) -> FetchedCopy:
     if (step.stage, step.operand) not in state.fetched:
         raise InvalidSchedule(f"{step}: no step fetches {step.operand} before")
+    return state.fetched[step.stage, step.operand]
+
+
+def _lengthen(
+    state: ScheduleState, step: SharedLayout | CoreMatrices, dim: int, pad: int, width: int = 1
+) -> None:
+    """Let ``pad`` more elements of a dimension, ``width`` times each, follow its own."""
     fetched = state.fetched[step.stage, step.operand]
+    own = fetched.region[dim]
+    state.sch.storage_align(fetched.block, 0, len(fetched.region) - 2, (own + pad) * width, 0)
+    whole = fetched.allocated_bytes // own * (own + pad)
+    state.fetched[step.stage, step.operand] = evolve(fetched, allocated_bytes=whole)
+
+
+def lay_out(state: ScheduleState, step: SharedLayout) -> None:
+    """Order the dimensions of a fetched copy, and let so many elements follow each row."""
+    fetched = _fetched(state, step)
     copy, region = fetched.block, fetched.region
     if sorted(step.dims) != list(range(len(region))):
         raise InvalidSchedule(f"{step}: dims are no order of {len(region)} dimensions")
@@ -169,18 +185,12 @@ def lay_out(state: ScheduleState, step: SharedLayout) -> None:
             f"{step}: rows of {len(region)} dimensions cannot be padded by {pad}"
         )
     if pad:
-        # Rows begin at multiples of this many elements: their own and the padding.
-        row = region[step.dims[-1]] + pad
-        state.sch.storage_align(copy, 0, len(region) - 2, row, 0)
-        whole = fetched.allocated_bytes // region[step.dims[-1]] * row
-        state.fetched[step.stage, step.operand] = evolve(fetched, allocated_bytes=whole)
+        _lengthen(state, step, step.dims[-1], pad)
 
 
 def lay_out_cores(state: ScheduleState, step: CoreMatrices) -> None:
     """Lay a fetched copy out in core matrices, and let so many rows follow those of each plane."""
-    if (step.stage, step.operand) not in state.fetched:
-        raise InvalidSchedule(f"{step}: no step fetches {step.operand} before")
-    fetched = state.fetched[step.stage, step.operand]
+    fetched = _fetched(state, step)
     copy, region = fetched.block, fetched.region
     others = tuple(dimension for dimension in range(len(region)) if dimension != step.dim)
     if len(others) != len(region) - 1 or not others:
@@ -201,17 +211,12 @@ def lay_out_cores(state: ScheduleState, step: CoreMatrices) -> None:
 
     state.sch.transform_layout(copy, ("write", 0), laid_out)
     if pad:
-        plane = (region[others[-1]] + pad) * step.width
-        state.sch.storage_align(copy, 0, len(region) - 2, plane, 0)
-        whole = fetched.allocated_bytes // region[others[-1]] * (region[others[-1]] + pad)
-        state.fetched[step.stage, step.operand] = evolve(fetched, allocated_bytes=whole)
+        _lengthen(state, step, others[-1], pad, step.width)
 
 
 def lay_out_bulk(state: ScheduleState, step: BulkCopy) -> None:
     """Lay a fetched copy out in panels of rows, for the pass that has the copy engine make it."""
-    if (step.stage, step.operand) not in state.fetched:
-        raise InvalidSchedule(f"{step}: no step fetches {step.operand} before")
-    fetched = state.fetched[step.stage, step.operand]
+    fetched = _fetched(state, step)
     row, region = state.value(step.row), fetched.region
     row_bytes = row * state.workload.tensors[step.operand].element.bytes
     if row_bytes not in SWIZZLED_ROW_BYTES or region[-1] % row or len(region) < 2:
@@ -813,36 +818,16 @@ def check_threads(function: tirx.PrimFunc) -> None:
     body = function.body.block.body
     for kernel in body.seq if isinstance(body, tirx.SeqStmt) else [body]:
         extents: dict[str, int] = {}
-        for tag, extent in _bindings(kernel):
+        inside = list(statements(kernel))
+        bound = (it for it in inside if isinstance(it, tirx.For) and it.thread_binding is not None)
+        for loop in bound:
+            tag, extent = str(loop.thread_binding.thread_tag), int(loop.extent)
             if extents.setdefault(tag, extent) != extent:
                 raise InvalidSchedule(
                     f"one kernel has {tag} of {extents[tag]} and of {extent}: loops bound to the "
                     "threads of a block have one extent"
                 )
         if not extents:
-            name = next(_blocks(kernel), "a statement")
+            names = (str(it.name_hint) for it in inside if isinstance(it, SBlock))
+            name = next(names, "a statement")
             raise InvalidSchedule(f"no loop around {name} is bound to blocks or threads")
-
-
-def _bindings(node: Any) -> Iterator[tuple[str, int]]:
-    """Levels that loops are bound to, with the extents, outermost first."""
-    if isinstance(node, tirx.For) and node.thread_binding is not None:
-        yield str(node.thread_binding.thread_tag), int(node.extent)
-    for inner in _inside(node):
-        yield from _bindings(inner)
-
-
-def _blocks(node: Any) -> Iterator[str]:
-    if isinstance(node, SBlock):
-        yield str(node.name_hint)
-    for inner in _inside(node):
-        yield from _blocks(inner)
-
-
-def _inside(node: Any) -> list[Any]:
-    """The statements directly inside one of those that a scheduled program consists of."""
-    if isinstance(node, tirx.SeqStmt):
-        return list(node.seq)
-    if isinstance(node, SBlockRealize):
-        return [node.block]
-    return [node.body] if isinstance(node, (tirx.For, SBlock)) else []

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from autotune_tvm.networks.frontend import RelaxFrontend
-from autotune_tvm.networks.sources import read_source
-from autotune_tvm.networks.sources.relax_module import check_script
+from autotune_tvm.networks.relax_module import check_script, read_source
 from relax_networks import network, op, run, small_network, weights
 from tvm import relax
 from tvm.ir import save_json

@@ -15,13 +15,12 @@ from autotune_tvm.importer import import_module
 from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.passes import compare_booleans, compares_booleans, narrow_boolean_vectors
 from autotune_tvm.replay import schedule
-from cuda_threads import Program, run_all
+from cuda_threads import run_all
+from kernel_programs import program_of, source_of
 from tvm import te, tirx
-from tvm_lowered import lowered_nest
 from written import written
 
-from autotune.backends import BuildRequest
-from autotune.ir.workloads import Workload, random_inputs, reference_outputs
+from autotune.ir.workloads import Workload, reference_outputs
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
@@ -71,17 +70,11 @@ def test_other_vectors_stay_as_they_are() -> None:
     assert narrow_boolean_vectors(module).functions == module.functions
 
 
-def program_of(workload: Workload) -> Program:
-    candidate = in_widest_vectors(workload)
-    (kernel,) = lowered_nest(schedule(module_for(workload), candidate, workload).mod).kernels
-    source = TVMBackend().cuda_source(BuildRequest(workload, None, candidate, TARGET, threads=1))
-    inputs = random_inputs(workload, np.random.default_rng(1))
-    return Program(source, ((kernel.blocks, kernel.threads),), workload, inputs)
-
-
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
-    programs = [program_of(workload) for workload, _ in WORKLOADS.values()]
-    for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
+    programs = [program_of(in_widest_vectors(it), TARGET) for it, _ in WORKLOADS.values()]
+    whole = [it for it in programs if it is not None]
+    assert len(whole) == len(WORKLOADS)
+    for program, found in zip(whole, run_all(whole, tmp_path), strict=True):
         wanted = reference_outputs(program.workload, dict(program.inputs))
         np.testing.assert_array_equal(found["Y"], wanted["Y"])
 
@@ -91,7 +84,7 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["negated", "mask"])
 def test_nvcc_takes_them(kind: str) -> None:
     workload, _ = WORKLOADS[kind]
-    assert kernel_resources(program_of(workload).source, "sm_80")
+    assert kernel_resources(source_of(in_widest_vectors(workload), TARGET), "sm_80")
 
 
 def compared(kind: Any, left: Any, right: Any, i: Any, j: Any) -> Any:

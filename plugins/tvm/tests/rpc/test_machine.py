@@ -1,4 +1,4 @@
-"""Which servers are alike."""
+"""Servers that are alike."""
 
 from __future__ import annotations
 

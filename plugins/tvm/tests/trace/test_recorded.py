@@ -99,7 +99,7 @@ def test_schedules_compute_what_the_programs_do(
 
 
 def spoilt(folder: Path, change: Callable[[Any], Any], file: str = FILES[1]) -> str:
-    """Why the first of two records is left out after its line, or its program's, was changed."""
+    """Say why the first of two records is left out after a change of its line or program."""
     lines = (folder / FILES[1]).read_text().splitlines()[:2]
     (folder / FILES[1]).write_text("\n".join([*lines, ""]))
     first, *others = (folder / file).read_text().splitlines()

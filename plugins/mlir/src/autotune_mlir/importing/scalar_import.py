@@ -329,7 +329,7 @@ class BodyReader:
         return Binary("add", Binary("mul", left, right), added)
 
     def _remainder(self, operation: Any) -> ScalarExpr:
-        """That of a division which truncates."""
+        """The remainder of a division which truncates."""
         left, right = map(self.scalar, operation.operands)
         return Binary("sub", left, Binary("mul", Binary("div", left, right), right))
 

@@ -23,6 +23,7 @@ from autotune_mlir import bindings
 from autotune_mlir.emit import on_tensors, payload, quoted
 from autotune_mlir.parsing import new_context, operations_in
 from autotune_mlir.schedule import schedule
+from autotune_mlir.schedule.script import MAIN
 from autotune_mlir.transform_library import (
     UNTAGGED,
     NamedSchedule,
@@ -186,7 +187,6 @@ def _step(data: Mapping[str, Any]) -> Step:
 
 __all__ = [
     "Block",
-    "MAIN",
     "ModuleFunction",
     "ModuleLoop",
     "SCHEDULE",
@@ -194,9 +194,6 @@ __all__ = [
     "TensorType",
     "write_library",
 ]
-
-MAIN = "__transform_main"
-"""Entry of a library, which MLIR's interpreter runs unless told otherwise."""
 
 SCHEDULE = "autotune.schedule"
 """Attribute of a function whose operations have the attributes by which a schedule finds them."""

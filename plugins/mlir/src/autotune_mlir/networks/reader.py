@@ -170,7 +170,7 @@ def _entries(functions: Functions, file: str) -> tuple[list[ModuleFunction], lis
 
 
 def _problem(functions: Functions, name: str) -> str:
-    """Why a function cannot be run; "" where it can."""
+    """Say why a function cannot be run; "" where it can."""
     function = functions.get(name)
     if function is None:
         return f"function @{name} has no body"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+from attrs import define, field
 
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import Load
@@ -11,106 +13,110 @@ from autotune.ir.workloads import Stage
 from autotune.sketches import is_indexed, partial_name
 from autotune_mlir import bindings
 from autotune_mlir.schedule.copies import (
-    clipped_tags,
     copy_operand,
-    copy_tag,
     copy_whole_operands,
-    is_padded,
+    pad_stage,
     read_blocks,
     split_copy,
     split_padded,
-    take_apart,
-    unpack_tags,
-)
-from autotune_mlir.schedule.levels import (
-    Loops,
-    assume_inside,
-    extracts,
-    inlined_behind,
-    is_extracted,
-    is_padding,
-    parallel_sizes,
-    sizes_of,
     split_padding,
-    tiled_loops,
+    take_apart,
 )
 from autotune_mlir.schedule.plan import Plan, StagePlan
-from autotune_mlir.schedule.script import Script, tag
+from autotune_mlir.schedule.script import Script, Tag
 
-__all__ = [
-    "clipped_sizes",
-    "common_loop",
-    "followers_of",
-    "is_row_fusion",
-    "is_scan",
-    "is_split",
-    "is_uneven",
-    "reduce_in_lanes",
-    "scan_loops",
-    "stages_in",
-    "tile_pointwise",
-    "tile_reduction",
-    "tile_rows",
-    "tile_scan",
-    "tile_stage",
-]
+__all__ = ["clipped_sizes", "copy_name", "make_loops"]
+
+_SLICES = "tensor.merge_consecutive_insert_extract_slice"
 
 
-def tile_stage(
-    script: Script, plan: Plan, name: str, operands: Mapping[str, Sequence[str]]
-) -> None:
+def make_loops(script: Script, plan: Plan) -> None:
+    """Make the loops of all stages, those first that must not be drawn into the loops of others.
+
+    Raises:
+        InvalidSchedule: stages are inside of another loop, needed outside of it, or pad.
+    """
+    consumers = plan.consumers
+    roots = [
+        own
+        for own in plan.own
+        if not own.inlined and own.inside is None and own.name not in consumers
+    ]
+    padding = [own for own in roots if own.padding is not None]
+    pointwise = [own for own in roots if own.stage.combiner is None and own.padding is None]
+    for own in padding:
+        pad_stage(script, plan, own)
+    # The last one first: a parallel loop hands out what is computed inside it to later stages, and
+    # these would have no operation left to compute for themselves.
+    for own in reversed(pointwise):
+        if plan.is_row_fusion(own):
+            _tile_rows(script, plan, own)
+        else:
+            _tile_alone(script, plan, own)
+    for own in roots:
+        if own.is_split:
+            _tile_reduction(script, plan, own)
+        elif own.is_scan:
+            _tile_alone(script, plan, own)
+        elif own not in padding and own not in pointwise:
+            for stage in (own, *plan.stages_in(own.name)):
+                copy_whole_operands(script, stage)
+            _tile(script, plan, own)
+
+
+# A stage whose result is kept in a tile
+
+
+def _tile(script: Script, plan: Plan, own: StagePlan) -> None:
     """Make the loops of a stage, and of what is computed inside them.
 
     Loops over the result are made on the last stage that is computed inside (``top``), and what
     it reads follows into them, down to the loop inside of which the result is kept. Stages that
     are computed in its parallel loop have loops of their own there, with their own steps.
-
-    Args:
-        script: Where to write.
-        plan: The schedule.
-        name: The stage.
-        operands: Tensors that the operation of each stage reads, in the order of its operands.
-
-    Raises:
-        InvalidSchedule: stages are inside of another loop, needed outside of it, or pad.
     """
-    for stage in (plan.stages[name], *stages_in(plan, name)):
-        copy_whole_operands(script, plan.workload, stage, operands[stage.stage.name])
-    _tile(script, plan, name, operands)
-
-
-def _tile(script: Script, plan: Plan, name: str, tensors: Mapping[str, Sequence[str]]) -> None:
-    """The loops of a stage of which whole operands have been copied."""
-    own, operands = plan.stages[name], tensors[name]
-    top = own.consumer or name
-    axes = axes_in(plan, own, top)
-    inside = stages_inside(plan, name, top)
+    top = own.consumer or own.name
+    axes = _axes_in(plan, own, top)
+    inside = _stages_inside(plan, own.name, top)
     outermost, *followers = _members(own, top, inside)
-    _parallel_loops(script, own, outermost, axes, followers)
-    _tile_in_parallel_loop(script, plan, own, followers, tensors)
-    margins = bool(own.padded) or any(
-        is_padding(plan.stages[name].stage, plan.workload) for name in inside
-    )
-    clipped = own.is_clipped and top != name
+
+    def sizes(*loops: str) -> list[int]:
+        found = [0] * len(axes)
+        for loop in loops:
+            found[axes[own.axis_of(loop)]] = own.tile_inside(loop)
+        return found
+
+    if own.parallel:
+        loop = script.tile_parallel(script.match(*outermost), sizes(*own.parallel))
+        script.annotate(loop, *_parallel_tag(own))
+        for follower in followers:
+            script.fuse_into(script.match(*follower), script.match(*_parallel_tag(own)))
+    _tile_in_parallel_loop(script, plan, own, followers)
+    margins = bool(own.padded) or any(plan.stages[it].padding is not None for it in inside)
+    clipped = own.is_clipped and top != own.name
     if margins:
         _settle_margins(script, clipped=clipped)
     for loop in own.parallel[-1:]:
-        _pack_at(script, plan, own, loop, operands)
+        _pack_at(script, plan, own, loop)
     order = [loop for loop in own.order if loop not in own.parallel]
-    for loop in order[: _outer_count(own, order)]:
-        _loop_of_result(script, own, outermost, axes, loop)
+    outer = _outer_count(own, order)
+    for loop in order[:outer]:
+        made = script.tile_with_producers(script.match(*outermost), sizes(loop))
+        _name_loop(script, own, made[1], loop)
         if margins:
             _settle_margins(script, clipped=clipped)
-        _pack_at(script, plan, own, loop, operands)
-    if unpack_tags(own) or own.padded:
+        _pack_at(script, plan, own, loop)
+    if own.unpack_tags or own.padded:
         read_blocks(script)
-    for loop in order[_outer_count(own, order) :]:
+    for loop in order[outer:]:
         if own.is_reduction(loop):
-            _loop_of_reduction(script, own, loop)
-        _pack_at(script, plan, own, loop, operands)
+            made = script.tile(script.match("stage", own.name), own.sizes(loop))
+            _name_loop(script, own, made[1], loop)
+            if loop in own.unrolled:
+                script.annotate(made[1], "unroll", f"{own.name}.{loop}")
+        _pack_at(script, plan, own, loop)
     take_apart(script, own)
     for packed in own.packed:
-        if packed.operand not in inside and not is_padded(own, packed.operand):
+        if packed.operand not in inside and packed.operand not in own.padded_operands:
             split_copy(script, own, packed)
 
 
@@ -122,10 +128,9 @@ def _settle_margins(script: Script, *, clipped: bool) -> None:
         clipped: Whether stages follow a padded result. The extents of their tiles are otherwise
             asked of what was computed outside of the loop, which would be computed for that alone.
     """
-    assume_inside(script)
+    script.assume_inside()
     if clipped:
-        function = script.match_kind("func.func")
-        script.patterns(function, ["memref.resolve_ranked_shaped_type_result_dims"])
+        script.patterns(script.function(), ["memref.resolve_ranked_shaped_type_result_dims"])
         script.drop_unused()
 
 
@@ -135,261 +140,276 @@ def _outer_count(own: StagePlan, order: list[str]) -> int:
         kept = {own.vector, *own.unrolled}
         inner = (at for at, it in enumerate(order) if it in kept or own.is_reduction(it))
         return next(inner, len(order))
-    if own.accumulated_at not in order:
-        return 0
-    return order.index(own.accumulated_at) + 1
+    return order.index(own.accumulated_at) + 1 if own.accumulated_at in order else 0
 
 
-def _members(own: StagePlan, top: str, inside: list[str]) -> list[str]:
+def _members(own: StagePlan, top: str, inside: list[str]) -> list[Tag]:
     """Attributes of what moves into the loops over the result, each after what reads it."""
-    found: list[str] = []
+    found: list[Tag] = []
     for name in (top, *inside):
-        if name == own.stage.name:
-            found.extend(clipped_tags(own))
-        found.append(tag("stage", name))
-        if name == own.stage.name:
+        is_own = name == own.name
+        found += [*(own.clipped_tags if is_own else ()), ("stage", name)]
+        if is_own:
             # Of what pads an operand with another number, copies that pad it further are readers.
-            padded = (it.operand for it in own.packed if is_padded(own, it.operand))
-            found.extend(copy_tag(own, operand) for operand in padded)
+            padded = own.padded_operands
+            found += [own.copy_tag(it.operand) for it in own.packed if it.operand in padded]
     if own.stage.reduce_axes:
-        found.append(tag("init", own.stage.name))
-    return [*found, *unpack_tags(own)]
-
-
-def _parallel_loops(
-    script: Script, own: StagePlan, outermost: str, axes: dict[str, int], followers: list[str]
-) -> None:
-    if not own.parallel:
-        return
-    sizes = [0] * len(axes)
-    for loop in own.parallel:
-        sizes[axes[own.axis_of(loop)]] = own.tile_inside(loop)
-    loop, name = script.tile_parallel(script.match(outermost), sizes), _loop_name(own)
-    script.annotate(loop, "loop", name)
-    for follower in followers:
-        script.fuse_into(script.match(follower), script.match(tag("loop", name)))
+        found.append(("init", own.name))
+    return [*found, *own.unpack_tags]
 
 
 def _tile_in_parallel_loop(
-    script: Script,
-    plan: Plan,
-    own: StagePlan,
-    present: Sequence[str],
-    operands: Mapping[str, Sequence[str]],
+    script: Script, plan: Plan, own: StagePlan, present: Sequence[Tag]
 ) -> None:
     """Move stages into the parallel loop of one, and make their loops before its others.
 
-    Otherwise they would follow it into these.
-
-    Args:
-        script: Where to write.
-        plan: The schedule.
-        own: The stage with the loop.
-        present: Attributes of what is in the loop.
-        operands: As of :func:`tile_stage`.
+    Otherwise they would follow it into these. What is ``present`` is in the loop.
     """
-    name = own.stage.name
-    inside = stages_in(plan, name)
+    inside = plan.stages_in(own.name)
     if not inside:
         return
-    if (loop := common_loop(inside)) not in own.parallel[-1:]:
+    if (loop := _common_loop(inside)) not in own.parallel[-1:]:
         raise InvalidSchedule(
-            f"backend 'mlir' computes stages in the parallel loop of {name!r}, not in {loop!r}"
+            f"backend 'mlir' computes stages in the parallel loop of {own.name!r}, not in {loop!r}"
         )
-    around = tag("loop", _loop_name(own))
-    fused = [tag("stage", other.stage.name) for other in inside if is_row_fusion(plan, other)]
-    for follower in followers_of(plan, name):
+    around = _parallel_tag(own)
+    fused = [("stage", other.name) for other in inside if plan.is_row_fusion(other)]
+    for follower in _followers_of(plan, own.name):
         if follower in present:
             continue
-        script.fuse_into(script.match(follower), script.match(around))
+        script.fuse_into(script.match(*follower), script.match(*around))
         # What is read twice is there twice.
-        script.merge(script.match(around))
+        script.merge(script.match(*around))
         if follower in fused:
             # A tensor of its own: what is computed in loops over its rows would write there first.
-            script.patterns(script.match(around), ["tensor.fold_tensor_empty"])
+            script.patterns(script.match(*around), ["tensor.fold_tensor_empty"])
     script.drop_unused()
     for other in reversed(inside):
         if other.accumulated_at is not None:
-            _tile(script, plan, other.stage.name, operands)
-        elif is_row_fusion(plan, other):
-            tile_rows(script, plan, other.stage.name)
+            _tile(script, plan, other)
+        elif plan.is_row_fusion(other):
+            _tile_rows(script, plan, other)
         else:
-            tile_inside(script, plan, other)
-
-
-def _loop_of_result(
-    script: Script, own: StagePlan, outermost: str, axes: dict[str, int], loop: str
-) -> None:
-    sizes = [0] * len(axes)
-    sizes[axes[own.axis_of(loop)]] = own.tile_inside(loop)
-    made = script.tile_with_producers(script.match(outermost), sizes)
-    _name_loop(script, own, made[1], loop)
-
-
-def _loop_of_reduction(script: Script, own: StagePlan, loop: str) -> None:
-    names = [axis.name for axis in (*own.stage.spatial_axes, *own.stage.reduce_axes)]
-    sizes = [0] * len(names)
-    sizes[names.index(own.axis_of(loop))] = own.tile_inside(loop)
-    made = script.tile(script.match(tag("stage", own.stage.name)), sizes)
-    _name_loop(script, own, made[1], loop)
-    if loop in own.unrolled:
-        script.annotate(made[1], "unroll", f"{own.stage.name}.{loop}")
+            _tile_inside(script, plan, other)
 
 
 def _name_loop(script: Script, own: StagePlan, made: str, loop: str) -> None:
     """Name a loop that others may depend on, unless it is one iteration and vanishes."""
     if own.extent(loop) > 1:
-        script.annotate(made, "loop", f"{own.stage.name}.{loop}")
+        script.annotate(made, "loop", f"{own.name}.{loop}")
 
 
-def _loop_name(own: StagePlan) -> str:
-    """The name of the parallel loop."""
-    return f"{own.stage.name}.{own.parallel[-1]}"
+def _parallel_tag(own: StagePlan) -> Tag:
+    """Attribute of the parallel loop."""
+    return "loop", f"{own.name}.{own.parallel[-1]}"
 
 
-def _pack_at(
-    script: Script, plan: Plan, own: StagePlan, loop: str, operands: Sequence[str]
-) -> None:
+def _pack_at(script: Script, plan: Plan, own: StagePlan, loop: str) -> None:
     for packed in own.packed:
         if packed.at != loop:
             continue
         # What has been computed inside a loop instead is still there, and would be given a copy.
-        script.add(f"transform.apply_dce to {script.match_kind('func.func')} : !transform.any_op")
+        script.drop_unused()
         source = plan.stages.get(packed.operand)
-        if is_padded(own, packed.operand):
-            split_padded(script, plan.workload, own, packed)
-            if source is not None and source.inlined:
-                split_padding(script, plan, source)
-        elif source is not None and source.inlined:
-            split_padding(script, plan, source)
+        inlined = source if source is not None and source.inlined else None
+        padded = packed.operand in own.padded_operands
+        if padded:
+            split_padded(script, plan, own, packed)
+        if inlined is not None:
+            split_padding(script, plan, inlined)
+        elif not padded:
+            copy_operand(script, own, packed)
+
+
+# Stages with loops of their own kind
+
+
+@define
+class Loops:
+    """The loops of one stage, made from the outermost to the innermost.
+
+    Stages that are inlined into it get copies of their own in its outermost loop, which follow it
+    into the others: in vectors they are computed in registers. Loops that several stages share
+    are made before.
+
+    Attributes:
+        script: Where to write.
+        plan: The schedule.
+        own: The stage.
+    """
+
+    script: Script
+    plan: Plan
+    own: StagePlan
+    _inlined: list[str] = field(init=False)
+    _paddings: list[str] = field(init=False)
+    _has_copies: bool = field(init=False, default=False)
+    _innermost: Tag | None = field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        stages, inlined = self.plan.stages, self.plan.inlined_behind(self.own.name)
+        self._paddings = [name for name in inlined if stages[name].padding is not None]
+        self._inlined = [name for name in inlined if name not in self._paddings]
+
+    def share(
+        self, sizes: Sequence[int], loop: str, followers: Sequence[Tag], *, parallel: bool = False
+    ) -> None:
+        """Make loops around several stages.
+
+        Args:
+            sizes: A tile size for each dimension of the stage's operation; 0 leaves it whole.
+            loop: Name of the innermost loop.
+            followers: Attributes of what moves into the loops, each after what reads it.
+            parallel: Whether it is one loop for all cores, over all dimensions.
+        """
+        self._make(sizes, loop, parallel=parallel)
+        self._read_directly()
+        for follower in followers:
+            self._fuse(follower)
+
+    def add(self, sizes: Sequence[int], loop: str, *, parallel: bool = False) -> None:
+        """Make loops around the stage alone; see :meth:`share`."""
+        self._make(sizes, loop, parallel=parallel)
+        self._follow()
+
+    def add_elements(self, loop: str) -> None:
+        """Make loops around single elements: what is inlined needs loops to be computed in."""
+        if self.plan.inlined_behind(self.own.name):
+            self.add([1] * len(self.own.axes), loop)
+
+    def enter(self, made: str, loop: str) -> None:
+        """Continue inside of an existing loop around the stage alone, of this name."""
+        self._name(made, loop)
+        self._follow()
+
+    def finish(self) -> None:
+        """Pad what is padded in the innermost loop: tiles of padding cannot be tiled again."""
+        if self._innermost is None or not self._paddings:
+            return
+        self._read_directly()
+        self._copy(self._paddings, has_copies=False)
+        self.script.assume_inside()
+
+    def _make(self, sizes: Sequence[int], loop: str, *, parallel: bool) -> None:
+        target = self.script.match("stage", self.own.name)
+        if parallel:
+            made = self.script.tile_parallel(target, sizes)
         else:
-            copy_operand(script, plan.workload, own, packed, operands)
+            made = self.script.tile(target, sizes)[-1]
+        self._name(made, loop)
+
+    def _name(self, made: str, loop: str) -> None:
+        self._innermost = "loop", f"{self.own.name}.{loop}"
+        self.script.annotate(made, *self._innermost)
+
+    def _follow(self) -> None:
+        if not self._inlined:
+            return
+        if not self._has_copies:
+            self._read_directly()
+        self._copy(self._inlined, has_copies=self._has_copies)
+        self._has_copies = True
+
+    def _copy(self, names: Sequence[str], *, has_copies: bool) -> None:
+        for name in names:
+            copy = copy_name(name, self.own.name)
+            in_parts = any(it.reads_part(name) for it in self.plan.readers(name))
+            if not has_copies and in_parts:
+                # By stages that were copied after the loop was made.
+                self._read_directly()
+            fused = self._fuse(("stage", copy if has_copies else name))
+            self.script.annotate(fused, "stage", copy)
+        # What was inlined must not be read by what it was inlined for.
+        self.script.drop_unused()
+
+    def _read_directly(self) -> None:
+        """Have the loop read slices of stages, and not slices of slices."""
+        self.script.patterns(self.script.function(), [_SLICES])
+
+    def _fuse(self, follower: Tag) -> str:
+        assert self._innermost is not None
+        producer = self.script.match(*follower)
+        fused = self.script.fuse_into(producer, self.script.match(*self._innermost))
+        # What is read twice is there twice.
+        self.script.merge(self.script.match(*self._innermost))
+        return fused
 
 
-def tile_pointwise(script: Script, plan: Plan, name: str) -> None:
-    """Make the loops of a pointwise stage; what is inlined into it is computed inside them.
+def copy_name(inlined: str, consumer: str) -> str:
+    """The stage, in attributes, of the copy of an inlined stage in a consumer's loops."""
+    return f"{inlined}>{consumer}"
 
-    Args:
-        script: Where to write.
-        plan: The schedule.
-        name: The stage.
+
+def _tile_alone(script: Script, plan: Plan, own: StagePlan) -> None:
+    """Make the loops of a pointwise stage, or of a scan, with what is inlined inside them.
+
+    Those of a scan are made in their order, until there is one element of its axis. What results
+    begin with is computed in the parallel loop: what they continue is then a part of that, which
+    loops inside carry in registers.
     """
-    own = plan.stages[name]
-    loops = Loops(script, plan, name)
-    if sizes := parallel_sizes(own):
+    loops = Loops(script, plan, own)
+    if sizes := own.parallel_sizes:
         loops.add(sizes, own.parallel[-1], parallel=True)
-    for loop in tiled_loops(own):
-        loops.add(sizes_of(own, loop), loop)
+        if own.is_scan:
+            around = script.match(*_parallel_tag(own))
+            script.fuse_into(script.match("init", own.name), around)
+    for loop in own.tiled_loops:
+        loops.add(own.sizes(loop), loop)
+        if own.is_scan and loop in own.unrolled:
+            made = script.match("loop", f"{own.name}.{loop}")
+            script.annotate(made, "unroll", f"{own.name}.{loop}")
     loops.finish()
 
 
-def is_scan(own: StagePlan) -> bool:
-    """Return whether results of a stage continue one another."""
-    return own.stage.scan_axis is not None
-
-
-def scan_loops(own: StagePlan) -> list[str]:
-    """Loops that run on one core, outermost first; those that are unrolled are among them."""
-    return [
-        loop
-        for loop in own.order
-        if loop not in own.parallel and loop != own.vector and own.extent(loop) > 1
-    ]
-
-
-def tile_scan(script: Script, plan: Plan, name: str) -> None:
-    """Make the loops of a scan, in their order, until there is one element of its axis.
-
-    What results begin with is computed in the parallel loop: what they continue is then a part of
-    that, which loops inside carry in registers.
-
-    Args:
-        script: Where to write.
-        plan: The schedule.
-        name: The stage.
-    """
-    own = plan.stages[name]
-    loops = Loops(script, plan, name)
-    if sizes := parallel_sizes(own):
-        loops.add(sizes, own.parallel[-1], parallel=True)
-        around = script.match(tag("loop", f"{name}.{own.parallel[-1]}"))
-        script.fuse_into(script.match(tag("init", name)), around)
-    for loop in scan_loops(own):
-        loops.add(sizes_of(own, loop), loop)
-        if loop in own.unrolled:
-            made = script.match(tag("loop", f"{name}.{loop}"))
-            script.annotate(made, "unroll", f"{name}.{loop}")
-    loops.finish()
-
-
-def is_split(own: StagePlan) -> bool:
-    """Tell if a reduction has partial results, or is a single number that nothing divides."""
-    if own.stage.combiner is None:
-        return False
-    whole = not own.stage.spatial_axes and not own.factors
-    return whole or own.partial_lanes is not None
-
-
-def tile_reduction(script: Script, plan: Plan, name: str) -> None:
+def _tile_reduction(script: Script, plan: Plan, own: StagePlan) -> None:
     """Make the loops of a reduction with partial results that is in no other stage's loops.
 
     Results are shared by cores; each is reduced in lanes.
-
-    Args:
-        script: Where to write.
-        plan: The schedule.
-        name: The reduction.
     """
-    own = plan.stages[name]
-    loops = Loops(script, plan, name)
-    if sizes := parallel_sizes(own):
+    loops = Loops(script, plan, own)
+    if sizes := own.parallel_sizes:
         loops.add(sizes, own.parallel[-1], parallel=True)
     if own.partial_lanes is not None:
-        reduce_in_lanes(script, plan, loops, own)
-    elif inlined_behind(plan, name):
-        # Element by element: what is inlined needs loops to be computed in.
-        loops.add([1] * len(own.stage.axes), "elements")
+        _reduce_in_lanes(loops)
+    else:
+        loops.add_elements("elements")
     loops.finish()
 
 
-def reduce_in_lanes(script: Script, plan: Plan, loops: Loops, own: StagePlan) -> None:
-    """A reduction in partial results that are lanes of vectors, a row at a time.
+def _reduce_in_lanes(loops: Loops) -> None:
+    """Reduce in partial results that are lanes of vectors, a row at a time.
 
     The loop over the vectors of a row is one, which is unrolled by as much as its inner part has
     iterations.
 
-    Args:
-        script: Where to write.
-        plan: The schedule.
-        loops: Those around it, which get the new ones.
-        own: What is split.
-
     Raises:
         InvalidSchedule: the body has indices, which these bindings would get wrong.
     """
-    stage = own.stage
+    script, plan, own = loops.script, loops.plan, loops.own
     assert own.partial_lanes is not None
     axis, lanes = own.partial_lanes
-    if _has_indices(plan, stage) and not bindings.chosen().keeps_partial_indices:
+    if _has_indices(plan, own.stage) and not bindings.chosen().keeps_partial_indices:
         raise InvalidSchedule(
-            f"reduction {stage.name!r} computes with an index along {axis!r}, which counts from "
+            f"reduction {own.name!r} computes with an index along {axis!r}, which counts from "
             "the start of a tile where LLVM before 23 reduces in lanes"
         )
-    results = [item.name for item in loops.axes if item.kind != "reduce"]
+    results = [item.name for item in own.axes if item.kind != "reduce"]
     rows = [int(own.extent_on_core(name) > 1) for name in results]
-    others = [item.name != axis for item in loops.axes if item.kind == "reduce"]
+    reduced = [item.name for item in own.axes if item.kind == "reduce"]
     if any(rows):
-        loops.add([*rows, *(0 for _ in others)], "rows")
-    sizes = [*(0 for _ in rows), *(1 if other else lanes for other in others)]
-    init, update, final, _ = script.split_reduction(script.match(tag("stage", stage.name)), sizes)
-    _annotate(script, stage.name, init, update, final)
+        loops.add([*rows, *(0 for _ in reduced)], "rows")
+    sizes = [*(0 for _ in rows), *(lanes if name == axis else 1 for name in reduced)]
+    partial = partial_name(own.name)
+    init, update, final, _ = script.split_reduction(script.match("stage", own.name), sizes)
+    script.annotate(init, "init", partial)
+    script.annotate(update, "stage", partial)
+    script.annotate(final, "stage", own.name)
     # Of several loops, the transformation returns the outermost.
     (inner,) = script.apply("transform.get_parent_op {}", [update])
     loops.enter(inner, f"{axis}.0")
-    for unrolled in plan.stages[partial_name(stage.name)].unrolled:
+    for unrolled in plan.stages[partial].unrolled:
         # Of a loop with a last round of fewer lanes, the rounds before it are unrolled.
-        kind = "peel" if is_uneven(own) else "unroll"
-        script.annotate(inner, kind, f"{partial_name(stage.name)}.{unrolled}")
+        script.annotate(inner, "peel" if own.is_uneven else "unroll", f"{partial}.{unrolled}")
 
 
 def _has_indices(plan: Plan, stage: Stage) -> bool:
@@ -400,48 +420,64 @@ def _has_indices(plan: Plan, stage: Stage) -> bool:
         for access in stage.accesses
         if any(reduced & set(form.axes) for form in stage.forms(access))
     }
-    return is_indexed(stage) or any(extracts(stage, it, plan.workload) for it in moving)
+    return is_indexed(stage) or any(map(plan.stages[stage.name].extracts, moving))
 
 
-def is_uneven(own: StagePlan) -> bool:
-    """Return whether the last round of a reduction in lanes has fewer elements than lanes."""
-    if own.partial_lanes is None:
-        return False
-    axis, lanes = own.partial_lanes
-    return own.stage.axis(axis).extent % lanes != 0
+def _tile_rows(script: Script, plan: Plan, own: StagePlan) -> None:
+    """Make the loops of a pointwise stage, and those of what is computed inside them.
 
-
-def _annotate(script: Script, name: str, init: str, update: str, final: str) -> None:
-    """Name what a reduction has become: what fills partial results, computes and combines them."""
-    script.annotate(init, "init", partial_name(name))
-    script.annotate(update, "stage", partial_name(name))
-    script.annotate(final, "stage", name)
-
-
-def stages_in(plan: Plan, name: str) -> list[StagePlan]:
-    """Stages of the workload that are computed in the loops of one, in the workload's order.
-
-    Raises:
-        InvalidSchedule: one of them pads.
+    Loops over rows carry all stages along; what a stage does inside them is up to its own steps.
     """
-    everything = (plan.stages[stage.name] for stage in plan.workload.stages)
-    found = [stage for stage in everything if stage.inside is not None and stage.inside[0] == name]
-    for other in found:
-        if is_padding(other.stage, plan.workload):
-            raise InvalidSchedule(
-                f"backend 'mlir' cannot keep stage {other.stage.name!r}, which pads, in a loop "
-                "over rows: it can be inlined, or a stage of its own"
-            )
-    return found
+    inside = plan.stages_in(own.name)
+    shared = own.order[: own.order.index(_common_loop(inside)) + 1]
+    followers = _followers_of(plan, own.name)
+    loops = Loops(script, plan, own)
+    if sizes := own.parallel_sizes:
+        loops.share(sizes, own.parallel[-1], followers, parallel=True)
+    tiled = own.tiled_loops
+    for loop in (it for it in tiled if it in shared):
+        loops.share(own.sizes(loop), loop, followers)
+    for loop in _alone(plan, own, [it for it in tiled if it not in shared]):
+        loops.add(own.sizes(loop), loop)
+    loops.finish()
+    # The last one first: a loop cannot take in what is still read behind it.
+    for other in reversed(inside):
+        _tile_inside(script, plan, other)
 
 
-def common_loop(inside: list[StagePlan]) -> str:
+def _tile_inside(script: Script, plan: Plan, own: StagePlan) -> None:
+    """Make the loops of a stage that is in another's, over the rows that there are here."""
+    loops = Loops(script, plan, own)
+    if own.partial_lanes is not None:
+        _reduce_in_lanes(loops)
+    elif own.stage.combiner is None:
+        several = [
+            it for it in own.tiled_loops if own.whole_extent(own.axis_of(it)) > own.tile_inside(it)
+        ]
+        for loop in _alone(plan, own, several):
+            loops.add(own.sizes(loop), loop)
+    else:
+        loops.add_elements(f"{own.axes[-1].name}.0")
+    loops.finish()
+
+
+def _alone(plan: Plan, own: StagePlan, tiled: list[str]) -> list[str]:
+    """Loops of a pointwise stage alone: at least one, what is inlined needs to be computed in."""
+    if tiled or not plan.inlined_behind(own.name):
+        return tiled
+    return [f"{own.stage.spatial_axes[-1].name}.0"]
+
+
+# Stages that are computed in the loops of others
+
+
+def _common_loop(inside: list[StagePlan]) -> str:
     """The one loop that stages are computed in.
 
     Raises:
         InvalidSchedule: there are several.
     """
-    loops = {stage.inside[1] for stage in inside if stage.inside is not None}
+    loops = {own.inside[1] for own in inside if own.inside is not None}
     if len(loops) > 1:
         raise InvalidSchedule(
             f"backend 'mlir' computes stages inside of one loop, not of {', '.join(sorted(loops))}"
@@ -449,7 +485,7 @@ def common_loop(inside: list[StagePlan]) -> str:
     return loops.pop()
 
 
-def followers_of(plan: Plan, name: str) -> list[str]:
+def _followers_of(plan: Plan, name: str) -> list[Tag]:
     """Attributes of all that moves into the loops of a stage, each after what reads it.
 
     What is computed in the loops of these stages comes along. What pads waits for the loops in
@@ -458,30 +494,23 @@ def followers_of(plan: Plan, name: str) -> list[str]:
     Raises:
         InvalidSchedule: one of them is needed outside of these loops, too.
     """
-    names = {stage.stage.name for stage in _all_in(plan, name)}
+    names = {own.name for own in plan.all_in(name)}
     for reader in (name, *names):
-        names.update(inlined_behind(plan, reader))
-    found = []
-    for stage in reversed(plan.workload.stages):
-        own = plan.stages[stage.name]
-        if stage.name in names and not (own.inlined and is_padding(stage, plan.workload)):
-            _check_readers(plan, stage.name, {name, *names})
-            found.append(tag("stage", stage.name))
-            if stage.combiner is not None:
-                found.append(tag("init", stage.name))
-            found.extend(unpack_tags(own))
+        names.update(plan.inlined_behind(reader))
+    found: list[Tag] = []
+    for own in reversed(plan.own):
+        if own.name in names and not (own.inlined and own.padding is not None):
+            _check_readers(plan, own.name, {name, *names})
+            found.append(("stage", own.name))
+            if own.stage.combiner is not None:
+                found.append(("init", own.name))
+            found += own.unpack_tags
     return found
-
-
-def _all_in(plan: Plan, name: str) -> list[StagePlan]:
-    """Stages that are computed in the loops of one, and in theirs."""
-    direct = stages_in(plan, name)
-    return [*direct, *(other for stage in direct for other in _all_in(plan, stage.stage.name))]
 
 
 def _check_readers(plan: Plan, name: str, around: set[str]) -> None:
     """Refuse to move a stage into loops that is needed outside of them."""
-    outside = [user.name for user in plan.workload.consumers(name) if user.name not in around]
+    outside = [user.name for user in plan.readers(name) if user.name not in around]
     if outside or name in plan.workload.outputs:
         raise InvalidSchedule(
             f"stage {name!r} cannot be computed inside loops: it is "
@@ -489,17 +518,17 @@ def _check_readers(plan: Plan, name: str, around: set[str]) -> None:
         )
 
 
-def axes_in(plan: Plan, own: StagePlan, top: str) -> dict[str, int]:
+def _axes_in(plan: Plan, own: StagePlan, top: str) -> dict[str, int]:
     """Position of each spatial axis of a stage among the dimensions of the stage ``top``."""
-    stage = own.stage
-    if top == stage.name:
-        return {axis.name: position for position, axis in enumerate(stage.spatial_axes)}
-    for indices in _loads(plan, top, stage.name):
-        return dict(zip((axis.name for axis in stage.spatial_axes), indices, strict=True))
-    raise InvalidSchedule(f"stage {top!r} does not read {stage.name!r} point by point")
+    names = [axis.name for axis in own.stage.spatial_axes]
+    if top == own.name:
+        return {name: position for position, name in enumerate(names)}
+    for indices in _loads(plan, top, own.name):
+        return dict(zip(names, indices, strict=True))
+    raise InvalidSchedule(f"stage {top!r} does not read {own.name!r} point by point")
 
 
-def stages_inside(plan: Plan, name: str, top: str) -> list[str]:
+def _stages_inside(plan: Plan, name: str, top: str) -> list[str]:
     """Stages computed inside the loops of ``top``, each after what reads it.
 
     An inlined one of which single elements are read is computed before.
@@ -511,7 +540,7 @@ def stages_inside(plan: Plan, name: str, top: str) -> list[str]:
         for node in walk(plan.stages[reader].stage.body):
             if isinstance(node, Load) and node.tensor in plan.stages:
                 read = plan.stages[node.tensor]
-                is_inlined = read.inlined and not is_extracted(plan, node.tensor)
+                is_inlined = read.inlined and not plan.is_extracted(node.tensor)
                 if node.tensor not in between and (node.tensor == name or is_inlined):
                     between.append(node.tensor)
                     waiting.append(node.tensor)
@@ -528,38 +557,29 @@ def clipped_sizes(plan: Plan) -> dict[str, list[int]]:
     for own in plan.stages.values():
         if not own.is_clipped or own.consumer is None or own.accumulated_at is None:
             continue
-        waiting = {own.consumer: _tile_of(plan, own, own.consumer, own.accumulated_at)}
+        tile = [axis.extent for axis in plan.stages[own.consumer].stage.spatial_axes]
+        for name, position in _axes_in(plan, own, own.consumer).items():
+            tile[position] = own.extent_inside(own.accumulated_at, name)
+        waiting = {own.consumer: tile}
         while waiting:
             reader, tile = waiting.popitem()
             found[reader] = tile
             stage = plan.stages[reader].stage
-            names = [axis.name for axis in stage.spatial_axes]
             for load in stage.loads:
                 read = plan.stages.get(load.tensor)
-                positions = _plain(stage, load, names)
+                positions = _plain(stage, load)
                 if read is not None and read.inlined and positions is not None:
                     waiting[load.tensor] = [tile[position] for position in positions]
     return found
 
 
-def _tile_of(plan: Plan, own: StagePlan, top: str, loop: str) -> list[int]:
-    """Extents of the last stage's axes inside the loop in which a result is kept."""
-    tile = [axis.extent for axis in plan.stages[top].stage.spatial_axes]
-    for name, position in axes_in(plan, own, top).items():
-        tile[position] = own.extent_inside(loop, name)
-    return tile
-
-
 def _loads(plan: Plan, reader: str, read: str) -> list[list[int]]:
     """Positions of the axes of ``reader`` by which it reads ``read``, through inlined stages."""
     stage = plan.stages[reader].stage
-    names = [axis.name for axis in stage.spatial_axes]
     found = []
     for node in walk(stage.body):
-        if not isinstance(node, Load):
-            continue
-        positions = _plain(stage, node, names)
-        if positions is None:
+        positions = _plain(stage, node) if isinstance(node, Load) else None
+        if not isinstance(node, Load) or positions is None:
             continue
         if node.tensor == read:
             found.append(positions)
@@ -569,79 +589,8 @@ def _loads(plan: Plan, reader: str, read: str) -> list[list[int]]:
     return found
 
 
-def _plain(stage: Stage, load: Load, names: list[str]) -> list[int] | None:
-    """Which axis each index of a load is; None where one is more than an axis."""
-    positions = []
-    for index in load.indices:
-        if index.op != "var" or index.args[0] not in names:
-            return None
-        positions.append(names.index(str(index.args[0])))
-    return positions
-
-
-def is_row_fusion(plan: Plan, own: StagePlan) -> bool:
-    """Return whether a pointwise stage has others computed in its loops."""
-    return own.stage.combiner is None and bool(stages_in(plan, own.stage.name))
-
-
-def tile_rows(script: Script, plan: Plan, name: str) -> None:
-    """Make the loops of a pointwise stage, and those of what is computed inside them.
-
-    Loops over rows carry all stages along; what a stage does inside them is up to its own steps.
-
-    Args:
-        script: Where to write.
-        plan: The schedule.
-        name: The last stage.
-
-    Raises:
-        InvalidSchedule: stages are inside of different loops, needed outside of them, or pad.
-    """
-    own = plan.stages[name]
-    inside = stages_in(plan, name)
-    at = own.order.index(common_loop(inside)) + 1
-    followers = followers_of(plan, name)
-    loops = Loops(script, plan, name)
-    if sizes := parallel_sizes(own):
-        loops.share(sizes, own.parallel[-1], followers, parallel=True)
-    tiled = tiled_loops(own)
-    for loop in (it for it in tiled if it in own.order[:at]):
-        loops.share(sizes_of(own, loop), loop, followers)
-    for loop in _alone(plan, own, [it for it in tiled if it not in own.order[:at]]):
-        loops.add(sizes_of(own, loop), loop)
-    loops.finish()
-    # The last one first: a loop cannot take in what is still read behind it.
-    for other in reversed(inside):
-        tile_inside(script, plan, other)
-
-
-def tile_inside(script: Script, plan: Plan, other: StagePlan) -> None:
-    """Make the loops of a stage that is in another's, over the rows that there are here.
-
-    Args:
-        script: Where to write.
-        plan: The schedule.
-        other: The stage.
-    """
-    loops = Loops(script, plan, other.stage.name)
-    if other.partial_lanes is not None:
-        reduce_in_lanes(script, plan, loops, other)
-    elif other.stage.combiner is None:
-        tiled = [
-            loop
-            for loop in tiled_loops(other)
-            if other.whole_extent(other.axis_of(loop)) > other.tile_inside(loop)
-        ]
-        for loop in _alone(plan, other, tiled):
-            loops.add(sizes_of(other, loop), loop)
-    elif inlined_behind(plan, other.stage.name):
-        # Element by element: what is inlined needs loops to be computed in, and so does an end.
-        loops.add([1] * len(loops.axes), f"{loops.axes[-1].name}.0")
-    loops.finish()
-
-
-def _alone(plan: Plan, own: StagePlan, tiled: list[str]) -> list[str]:
-    """Loops of a pointwise stage alone: at least one, what is inlined needs to be computed in."""
-    if tiled or not inlined_behind(plan, own.stage.name):
-        return tiled
-    return [f"{own.stage.spatial_axes[-1].name}.0"]
+def _plain(stage: Stage, load: Load) -> list[int] | None:
+    """The axis that each index of a load is; None where one is more than an axis."""
+    names = [axis.name for axis in stage.spatial_axes]
+    axes = [str(index.args[0]) if index.op == "var" else "" for index in load.indices]
+    return [names.index(axis) for axis in axes] if set(axes) <= set(names) else None

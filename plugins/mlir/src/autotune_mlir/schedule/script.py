@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from attrs import define, field
 
-__all__ = ["MAIN", "Script", "module_of", "tag"]
+__all__ = ["MAIN", "Script", "Tag", "module_of"]
 
 MAIN = "__transform_main"
 """The sequence that `mlir-opt --transform-interpreter` applies."""
@@ -19,15 +19,12 @@ MAIN = "__transform_main"
 _ANY = "!transform.any_op"
 
 
-def tag(kind: str, name: str) -> str:
-    """An attribute that operations of the program are found by.
+Tag = tuple[str, str]
+"""Kind and name of an attribute that operations of the program are found by.
 
-    Args:
-        kind: ``stage`` for what computes a stage, ``init`` for what initialises its reduction,
-            ``pack`` for what copies an operand.
-        name: The stage, or ``STAGE.OPERAND``.
-    """
-    return f'autotune.{kind} = "{name}"'
+The kind is ``stage`` for what computes a stage, ``init`` for what initialises its reduction,
+``pack`` for what copies an operand, and the like; the name is the stage, or ``STAGE.OPERAND``.
+"""
 
 
 @define
@@ -64,10 +61,15 @@ class Script:
             self.add(f"{', '.join(made)} = {operation.format(*operands)} : ({types}) -> {outcome}")
         return made
 
-    def match(self, attribute: str, inside: str = "%root") -> str:
+    def match(self, kind: str, name: str) -> str:
         """All operations with an attribute."""
+        attribute = f'autotune.{kind} = "{name}"'
         pattern = f"transform.structured.match attributes {{{{{attribute}}}}} in {{}}"
-        return self.apply(pattern, [inside])[0]
+        return self.apply(pattern, ["%root"])[0]
+
+    def function(self) -> str:
+        """The function."""
+        return self.match_kind("func.func")
 
     def match_kind(self, kind: str, inside: str = "%root") -> str:
         """All operations of a kind."""
@@ -89,12 +91,7 @@ class Script:
         return self.apply(text, [target], 1 + sum(size > 0 for size in sizes))
 
     def fuse_into(self, producer: str, loop: str) -> str:
-        """Compute a producer inside a loop that reads it; returns the new loop."""
-        text = "transform.structured.fuse_into_containing_op {} into {}"
-        return self.apply(text, [producer, loop], 2)[1]
-
-    def fuse_apart(self, producer: str, loop: str) -> str:
-        """As :meth:`fuse_into`; returns the producer in the loop."""
+        """Compute a producer inside a loop that reads it; returns it there."""
         text = "transform.structured.fuse_into_containing_op {} into {}"
         return self.apply(text, [producer, loop], 2)[0]
 
@@ -144,7 +141,22 @@ class Script:
 
     def drop_unused(self) -> None:
         """Drop operations whose results are unused."""
-        self.add(f"transform.apply_dce to {self.match_kind('func.func')} : {_ANY}")
+        self.add(f"transform.apply_dce to {self.function()} : {_ANY}")
+
+    def assume_inside(self) -> None:
+        """Drop the choice between a tile that pads and one that is nothing but margin.
+
+        Tiles of a ``tensor.pad`` come with this choice. A tile that is nothing but margin copies
+        an empty part of the tensor, which is right, too. What is left of the choice are casts,
+        through which a reader of the tile would not be followed; they are simplified away. Other
+        patterns would take a result that is put into tiles and taken out of them, of extents that
+        are computed, for what was put in.
+        """
+        choices = self.match_kind("scf.if")
+        self.add(f"transform.scf.take_assumed_branch {choices} take_else_branch : ({_ANY}) -> ()")
+        function = self.function()
+        self.patterns(function, ["linalg.tiling_canonicalization"])
+        self.merge(function)
 
     def vectorize(self, target: str, options: str = "") -> None:
         """Turn an operation into operations on vectors of its whole size.

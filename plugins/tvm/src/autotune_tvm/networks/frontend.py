@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.networks import GraphFrontend, LoadOptions, NetworkProgram
+from autotune.networks import GraphFrontend, LoadOptions, NetworkProgram, class_names
 from autotune_tvm import runtime
-from autotune_tvm.networks.sources import SUFFIXES, check_file, is_source, read_source
 
 __all__ = ["RelaxFrontend"]
 
@@ -17,11 +16,13 @@ class RelaxFrontend(GraphFrontend):
 
     name = "relax"
     sources = ("a Relax module, its .json or its TVMScript in a .py file",)
-    formats = tuple(SUFFIXES)
+    formats = (".json", ".py")
 
     def accepts(self, source: object) -> bool:
         """Tell if it reads sources of this kind, by class or suffix; imports no compiler."""
-        return is_source(source)
+        if isinstance(source, Path):
+            return source.suffix in self.formats
+        return "tvm.ir.module.IRModule" in class_names(source)
 
     def check_file(self, path: Path) -> None:
         """Parse a file.
@@ -30,7 +31,11 @@ class RelaxFrontend(GraphFrontend):
             InvalidValueError: it is damaged.
             UnsupportedTarget: TVM, which reads it, cannot be imported.
         """
-        check_file(path)
+        with runtime.environment(**runtime.WORKER_ENVIRONMENT):
+            runtime.load()
+        from autotune_tvm.networks.relax_module import parse_file
+
+        parse_file(path)
 
     def load(
         self, source: object, example_inputs: Sequence[object] | None, options: LoadOptions
@@ -46,4 +51,6 @@ class RelaxFrontend(GraphFrontend):
         from autotune.networks import GraphProgram
 
         runtime.load()
+        from autotune_tvm.networks.relax_module import read_source
+
         return GraphProgram(read_source(source, example_inputs, options.asked), options)

@@ -112,7 +112,7 @@ def _expanded(call: Any, used: dict[str, str], widths: frozenset[int]) -> Any:
 
 
 def _form(call: Any) -> str | None:
-    """Which form computes what a call does; None where there is none."""
+    """The form that computes what a call does; None where there is none."""
     name = str(getattr(call.op, "name", "")).removeprefix("tirx.")
     if name in ELEMENTARY:
         return name
@@ -230,7 +230,7 @@ class _Text(Arithmetic):
         return parts[0]
 
     def _lanes_from(self, value: str, start: int) -> str:
-        """As many of the lanes of a vector as are scaled at once."""
+        """The lanes of a vector that are scaled at once, from one on."""
         width = self._width
         if width == self._lanes:
             return value

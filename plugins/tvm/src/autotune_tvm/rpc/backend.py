@@ -311,7 +311,7 @@ class RemoteProgram(Executable):
         return call
 
     def module(self) -> Any:
-        """It, on the server."""
+        """The same, on the server."""
         return self.session.module(self._content, self._library)
 
     def parameters(self, found: _Set) -> list[Any]:

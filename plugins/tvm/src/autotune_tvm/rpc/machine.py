@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from attrs import asdict, frozen
 
+from autotune.ir.converter import JsonForm
 from autotune_tvm.rpc.session import ProgramFailed, Session
 
 __all__ = ["RemoteMachine", "ask_machine", "described_machine", "use_threads"]
@@ -27,7 +27,7 @@ _UNKNOWN = "unknown"
 
 
 @frozen
-class RemoteMachine:
+class RemoteMachine(JsonForm):
     """A server, and the machine that it runs on.
 
     Attributes:
@@ -53,15 +53,6 @@ class RemoteMachine:
     boot: str
     reference_seconds: float
     clocks: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> RemoteMachine:
-        """Read what :meth:`to_json` made."""
-        return RemoteMachine(**data)
 
     def differences(self, other: RemoteMachine) -> list[str]:
         """Describe what makes latencies incomparable, for people: ``device 'a', not 'b'``."""

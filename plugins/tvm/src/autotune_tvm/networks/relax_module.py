@@ -11,33 +11,26 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
+from tvm import cpu, relax
+from tvm.ir import IRModule, load_json
+from tvm.runtime import tensor
 
 from autotune.errors import InvalidValueError
-from autotune.networks import AskedInputs, DeclaredInput
+from autotune.networks import AskedInputs, DeclaredInput, GraphSource, Yardstick
 from autotune.networks.fixed_inputs import fix_inputs
 from autotune.runtime.arrays import check_examples
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.graph import ENTRY, dtype_of, input_tensors, output_tensors
-
-if TYPE_CHECKING:
-    from autotune.networks import GraphSource
+from autotune_tvm.networks.reader import read_graph
 
 Array = NDArray[Any]
 
-__all__ = [
-    "baked",
-    "check_script",
-    "from_json",
-    "from_module",
-    "from_script",
-    "parse_json",
-    "parse_script",
-]
+__all__ = ["check_script", "parse_file", "read_source"]
 
 _ALIASES = {"I": "ir", "R": "relax", "T": "tirx"}
 _PLAIN_NAMES = frozenset(["range", "float", "int", "bool", "True", "False", "None"])
@@ -67,27 +60,32 @@ _REFUSED = (
 )
 
 
-def from_module(
-    module: Any, example_inputs: Sequence[object] | None, name: str, asked: AskedInputs
+def read_source(
+    source: object, example_inputs: Sequence[object] | None, asked: AskedInputs | None = None
 ) -> GraphSource:
     """A Relax module with a function ``main`` as a graph.
 
     Args:
-        module: The ``IRModule``.
+        source: The ``IRModule``, or the path of a file as of :func:`parse_file`.
         example_inputs: What it is called with; None where that was not given.
-        name: What to call it.
         asked: What a person says of its inputs.
 
     Raises:
-        InvalidValueError: it has no such function, or the example inputs are not its inputs.
+        InvalidValueError: it is something else or damaged, has no such function, or the example
+            inputs are not its inputs.
         UnsupportedWorkload: an input or an output is no tensor of a fixed shape, or an operator
             has no form as a loop nest; names it.
     """
-    from tvm import relax
-
-    from autotune.networks import GraphSource, Yardstick
-    from autotune_tvm.networks.reader import read_graph
-
+    name, module = "network", source
+    if isinstance(source, Path):
+        if not source.is_file():
+            raise InvalidValueError(f"there is no file {str(source)!r}")
+        name, module = source.stem, parse_file(source)
+    if not isinstance(module, IRModule):
+        raise InvalidValueError(
+            f"an object of type {type(source).__name__!r} is no Relax module; what can be read is "
+            "one, or a file .json, .py"
+        )
     functions = {str(variable.name_hint): body for variable, body in module.functions_items()}
     if not isinstance(functions.get(ENTRY), relax.Function):
         listed = ", ".join(sorted(functions)) or "none"
@@ -95,10 +93,11 @@ def from_module(
             f"{name}: a network is the Relax function {ENTRY!r} of its module; this one has the "
             f"functions {listed}"
         )
-    fixed = fix_inputs(_declared(module), asked, example_inputs, name)
+    fixed = fix_inputs(_declared(module), asked or AskedInputs(), example_inputs, name)
     if fixed.lengths:
         module = relax.transform.BindSymbolicVars(dict(fixed.lengths), ENTRY)(module)
-    module = baked(module, fixed.constants)
+    if fixed.constants:
+        module = relax.transform.BindParams(ENTRY, dict(fixed.constants))(module)
     examples = check_examples(input_tensors(module), fixed.examples)
     graph = read_graph(module, [tensor.name for tensor in output_tensors(module)])
     yardstick = Yardstick("TVM without schedules", _Run(module))
@@ -116,35 +115,17 @@ def _declared(module: Any) -> list[DeclaredInput]:
     return found
 
 
-def baked(module: Any, constants: Mapping[str, Array]) -> Any:
-    """A module some of whose inputs are constants."""
-    from tvm import relax
-
-    if not constants:
-        return module
-    return relax.transform.BindParams(ENTRY, dict(constants))(module)
-
-
-def from_json(
-    path: Path, example_inputs: Sequence[object] | None, asked: AskedInputs
-) -> GraphSource:
-    """A file that holds what ``tvm.ir.save_json`` returned.
-
-    Raises:
-        InvalidValueError: the file holds something else.
-        UnsupportedWorkload: as of :func:`from_module`.
-    """
-    return from_module(parse_json(path), example_inputs, path.stem, asked)
-
-
-def parse_json(path: Path) -> Any:
-    """The ``IRModule`` in a file that holds what ``tvm.ir.save_json`` returned.
+def parse_file(path: Path) -> IRModule:
+    """The ``IRModule`` in a file of JSON, or of TVMScript.
 
     Raises:
         InvalidValueError: the file holds something else.
     """
-    from tvm.ir import IRModule, load_json
+    return _parse_json(path) if path.suffix == ".json" else _parse_script(path)
 
+
+def _parse_json(path: Path) -> IRModule:
+    """The module in a file that holds what ``tvm.ir.save_json`` returned."""
     try:
         module = load_json(path.read_text())
     except Exception as error:  # whatever the reader raises for text that is not its own
@@ -167,9 +148,6 @@ class _Run:
         self._function: Any = None
 
     def __call__(self, inputs: Sequence[Array]) -> tuple[Array, ...] | None:
-        from tvm import cpu, relax
-        from tvm.runtime import tensor
-
         if self._function is None:
             try:
                 built = relax.build(self._module, "llvm")
@@ -189,12 +167,8 @@ def _flat(result: Any) -> Iterator[Any]:
             yield from _flat(item)
 
 
-def parse_script(path: Path) -> Any:
-    """The ``IRModule`` of a class under ``I.ir_module``, as ``module.script()`` prints it.
-
-    Raises:
-        InvalidValueError: the file holds anything else, or TVM cannot parse it.
-    """
+def _parse_script(path: Path) -> IRModule:
+    """The module of a class under ``I.ir_module``, as ``module.script()`` prints it."""
     from tvm.script import from_source
     from tvm.script import ir as script_ir
     from tvm.script import relax as script_relax
@@ -212,18 +186,6 @@ def parse_script(path: Path) -> Any:
         return from_source(text, names)
     except Exception as error:  # the parser raises whatever it meets
         raise InvalidValueError(f"{str(path)!r}: TVM cannot parse it: {brief(error)}") from error
-
-
-def from_script(
-    path: Path, example_inputs: Sequence[object] | None, asked: AskedInputs
-) -> GraphSource:
-    """A file with a Relax module as TVMScript.
-
-    Raises:
-        InvalidValueError: as of :func:`parse_script`.
-        UnsupportedWorkload: as of :func:`from_module`.
-    """
-    return from_module(parse_script(path), example_inputs, path.stem, asked)
 
 
 def check_script(text: str, modules: Mapping[str, object]) -> None:
