@@ -346,6 +346,11 @@ class ExternalProgram:
         return self.run.command is None
 
     @property
+    def is_rate(self) -> bool:
+        """True if its result is to become large."""
+        return self.unit not in UNITS
+
+    @property
     def unused_parameters(self) -> tuple[str, ...]:
         """Parameters that no command has a placeholder for; none where a function is called."""
         commands = [self.build.command] if self.build is not None else []
@@ -356,15 +361,13 @@ class ExternalProgram:
 
     def seconds(self, number: float) -> float:
         """Seconds that a result counts as: itself, or the reciprocal of a rate per second."""
-        if self.unit in UNITS:
-            return number * UNITS[self.unit]
-        return UNITS[self.unit.removeprefix("1/")] / number
+        scale = UNITS[self.unit.removeprefix("1/")]
+        return scale / number if self.is_rate else number * scale
 
     def value(self, seconds: float) -> float:
         """The result that counts as so many seconds; the reverse of :meth:`seconds`."""
-        if self.unit in UNITS:
-            return seconds / UNITS[self.unit]
-        return UNITS[self.unit.removeprefix("1/")] / seconds
+        scale = UNITS[self.unit.removeprefix("1/")]
+        return scale / seconds if self.is_rate else seconds / scale
 
     @property
     def text(self) -> str:

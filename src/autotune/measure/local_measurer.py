@@ -584,12 +584,12 @@ class TaskClient:
         plausibility = workers.plausibility(task.workload)
 
         def new_session(carrier: Carrier = dispatcher) -> TimingSession:
-            return TimingSession(carrier, setup.protocol, rng, plausibility=plausibility)
+            return workers.session(carrier, setup.protocol, rng, plausibility=plausibility)
 
         def new_lane(carrier: Carrier, number: int) -> TimingSession:
             # Lanes take their turns at the same time: each has a generator of its own.
             own = np.random.default_rng([task.seed, number])
-            return TimingSession(carrier, setup.protocol, own, plausibility=plausibility)
+            return workers.session(carrier, setup.protocol, own, plausibility=plausibility)
 
         timing = new_session()
         files = ExitStack()

@@ -87,7 +87,8 @@ class ReferenceFiles:
         Raises:
             WorkerStartFailed: there is no memory for them.
         """
-        if self._is_filled:
+        if self._is_filled or not self.descriptors:
+            # An external program has no arrays.
             return
         for descriptor, array in zip(self.descriptors, self._draw(), strict=True):
             _write_sealed(descriptor, array)

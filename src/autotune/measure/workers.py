@@ -28,13 +28,14 @@ from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
 from autotune.measure.plausibility import SHORTEST_CALL, Plausibility, measure_rates
 from autotune.measure.pool import WorkerPool
 from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.timing_session import TimingSession
 from autotune.measure.validation import ReferenceFiles
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.memory import affordable_workers
-from autotune.process.private_folder import make_private_folder
+from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.process.stopwatch import Clock
 from autotune.process.timing_lock import TimingLock
 from autotune.targets import Target
@@ -112,8 +113,10 @@ class MeasureWorkers(ABC):
         free_cpus: CPUs of this machine on which others may build meanwhile.
         timing_lock: Keeps other processes from timing on the same CPUs.
         overlaps: Whether building while something is timed does not disturb.
+        session: How what they hold is timed.
     """
 
+    session: type[TimingSession] = TimingSession
     cpus: tuple[int, ...] = ()
     free_cpus: tuple[int, ...] = ()
     overlaps: bool
@@ -185,6 +188,11 @@ class MeasureWorkers(ABC):
         running, self._running = self._running, None
         if running is not None:
             running.end()
+
+    def _run(self, pool: JobPool, folder: PrivateFolder) -> None:
+        """Have a pool that is about to be started, and its files end with this."""
+        end = ending_with(self, pool.close, folder.remove)
+        self._running = _Running(pool, Dispatcher(pool, self.setup.observers), end)
 
     @property
     def _started(self) -> _Running:
@@ -260,8 +268,7 @@ class Workers(MeasureWorkers):
             is_late=self._is_late,
             device=self.on_device,
         )
-        end = ending_with(self, pool.close, folder.remove)
-        self._running = _Running(pool, Dispatcher(pool, setup.observers), end)
+        self._run(pool, folder)
         pool.start()
 
     def publish(self, files: ReferenceFiles) -> Message:
@@ -731,9 +738,7 @@ class EngineWorkers(MeasureWorkers):
             clock=self._clock,
             is_late=self._is_late,
         )
-        end = ending_with(self, pool.close, folder.remove)
-        dispatcher = Dispatcher(pool, self.setup.observers)
-        self._running = _Running(pool, dispatcher, end)
+        self._run(pool, folder)
         self._engine.start(store)
 
     def publish(self, files: ReferenceFiles) -> Message:
