@@ -10,8 +10,8 @@ from attrs import evolve, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.external.given import recorded_configuration
-from autotune.external.program import ExternalProgram
-from autotune.external.specs import parameters_of, program_of
+from autotune.external.program import ExternalProgram, parameters_of
+from autotune.external.specs import program_of
 from autotune.spaces.parameters import Parameter, Value
 from autotune.tuning.api import run_tasks
 from autotune.tuning.options import TuneOptions
