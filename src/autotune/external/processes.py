@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from autotune.process.child import describe
 from autotune.process.processes import kill_marked, ready
@@ -94,9 +94,8 @@ def run_command(
         timeout: Seconds that it may take.
         is_late: Asked while it runs: whether to give it up.
     """
-    paths = _printed(folder)
     with contextlib.ExitStack() as stack:
-        out, err = (stack.enter_context(path.open("wb")) for path in paths)
+        out, err = (stack.enter_context(path.open("wb")) for path in _printed(folder))
         begin = time.perf_counter()
         try:
             process = subprocess.Popen(
@@ -110,18 +109,8 @@ def run_command(
             )
         except (OSError, ValueError) as error:
             said = getattr(error, "strerror", None) or str(error)
-            why = f"cannot start {words[0]!r}: {said}"
-            return Ended(None, stderr=why)
-        ended, seconds = "late", 0.0
-        try:
-            ended = _await_end(process.pid, paths, begin + timeout, is_late)
-            seconds = time.perf_counter() - begin
-        finally:
-            # Before it is reaped: its number is still its own.
-            _kill(process.pid, Path(folder))
-            status = process.wait()
-    stdout, stderr = map(_read, paths)
-    return Ended(status, seconds, ended, stdout, stderr)
+            return Ended(None, stderr=f"cannot start {words[0]!r}: {said}")
+    return _end_of(process.pid, process.wait, begin, folder, timeout, is_late)
 
 
 def call_function(
@@ -151,8 +140,8 @@ def call_function(
         limit: A result above it ends the calls; None for none.
         is_late: Asked while it runs: whether to give it up.
     """
-    paths = _printed(folder)
-    ours, theirs = os.pipe()
+    # In memory, and without a name that the function could remove.
+    told = os.memfd_create("calls")
     begin, parent = time.perf_counter(), os.getpid()
     with warnings.catch_warnings():
         # Of threads in this process, which the other does not have: it calls the function alone.
@@ -160,30 +149,28 @@ def call_function(
         pid = os.fork()
     if pid == 0:
         try:
-            os.close(ours)
             _die_with(parent)
             os.setsid()
-            _redirect(paths)
+            _redirect(_printed(folder))
             os.environ.update(environment)
             os.environ.update(_variables(folder))
             os.chdir(directory)
-            _serve_calls(function, config, theirs, folder, calls, skipped, limit)
+            _serve_calls(function, config, told, folder, calls, skipped, limit)
         finally:
             os._exit(0)
-    os.close(theirs)
-    lines: list[dict[str, Any]] = []
-    ended = "late"
+
+    def reap() -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
     try:
-        ended = _await_calls(pid, ours, lines, paths, timeout, is_late)
+        ended = _end_of(pid, reap, begin, folder, timeout, is_late, lambda: os.fstat(told).st_size)
+        text = os.pread(told, os.fstat(told).st_size, 0)
     finally:
-        _kill(pid, Path(folder))
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os.close(ours)
-    seconds = time.perf_counter() - begin
+        os.close(told)
+    lines = [json.loads(line) for line in text.split(b"\n")[:-1]]
     raised = "".join(line["failed"] for line in lines if "failed" in line)
     done = tuple(Call(**line) for line in lines if "wall" in line)
-    stdout, stderr = map(_read, paths)
-    return Ended(status, seconds, ended, stdout, stderr, raised, done)
+    return evolve(ended, raised=raised, calls=done)
 
 
 def saved_outputs(folder: str | Path) -> list[Path]:
@@ -196,42 +183,47 @@ def _printed(folder: str) -> list[Path]:
     return [Path(folder, name) for name in ("stdout", "stderr")]
 
 
-def _await_end(pid: int, paths: Sequence[Path], end: float, is_late: Callable[[], bool]) -> str:
-    """Wait until a child has ended, which is left to be reaped; returns why not, or ""."""
-    descriptor = os.pidfd_open(pid)
-    try:
-        while True:
-            left = end - time.perf_counter()
-            if ready(descriptor, select.POLLIN, min(_POLL_SECONDS, left)):
-                return ""
-            if why := _excess(paths, left, is_late):
-                return why
-    finally:
-        os.close(descriptor)
-
-
-def _await_calls(
+def _end_of(
     pid: int,
-    pipe: int,
-    lines: list[dict[str, Any]],
+    reap: Callable[[], int],
+    begin: float,
+    folder: str,
+    timeout: float,
+    is_late: Callable[[], bool],
+    told: Callable[[], int] = lambda: 0,
+) -> Ended:
+    """Wait for a child, and end what is left of it; its time begins again when it tells more."""
+    paths, ended = _printed(folder), "late"
+    try:
+        ended = _await_end(pid, paths, timeout, is_late, told)
+        seconds = time.perf_counter() - begin
+    finally:
+        # Before it is reaped: its number is still its own.
+        _kill(pid, Path(folder))
+        status = reap()
+    stdout, stderr = map(_read, paths)
+    return Ended(status, seconds, ended, stdout, stderr)
+
+
+def _await_end(
+    pid: int,
     paths: Sequence[Path],
     timeout: float,
     is_late: Callable[[], bool],
+    told: Callable[[], int],
 ) -> str:
-    """Take what the calls have given until the process ends; each has its own time."""
-    text = b""
-    end = time.perf_counter() + timeout
-    while True:
-        left = end - time.perf_counter()
-        if ready(pipe, select.POLLIN, min(_POLL_SECONDS, left)):
-            data = os.read(pipe, 1 << 16)
-            if not data:
-                return _await_end(pid, paths, time.perf_counter() + timeout, is_late)
-            *whole, text = (text + data).split(b"\n")
-            lines += [json.loads(line) for line in whole]
-            end = time.perf_counter() + timeout
-        elif why := _excess(paths, left, is_late):
-            return why
+    """Wait until a child has ended, which is left to be reaped; returns why not, or ""."""
+    descriptor = os.pidfd_open(pid)
+    known, end = told(), time.perf_counter() + timeout
+    try:
+        while not ready(descriptor, select.POLLIN, min(_POLL_SECONDS, end - time.perf_counter())):
+            if (now := told()) != known:
+                known, end = now, time.perf_counter() + timeout
+            if why := _excess(paths, end - time.perf_counter(), is_late):
+                return why
+        return ""
+    finally:
+        os.close(descriptor)
 
 
 def _excess(paths: Sequence[Path], left: float, is_late: Callable[[], bool]) -> str:
@@ -290,7 +282,7 @@ def _redirect(paths: Sequence[Path]) -> None:
 def _serve_calls(
     function: Callable[..., Any],
     config: Mapping[str, Any],
-    pipe: int,
+    told: int,
     folder: str,
     calls: int,
     skipped: int,
@@ -299,7 +291,7 @@ def _serve_calls(
     """In the forked process: call, and tell each result in a line of JSON."""
 
     def tell(message: dict[str, Any]) -> None:
-        os.write(pipe, json.dumps(message).encode() + b"\n")
+        os.write(told, json.dumps(message).encode() + b"\n")
 
     try:
         for number in range(calls):

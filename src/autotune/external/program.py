@@ -22,7 +22,7 @@ from attrs import field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.converter import json_forms, to_json
-from autotune.sketches import Candidate, CandidateBatch
+from autotune.sketches import CandidateBatch
 from autotune.spaces.parameters import (
     Parameter,
     ParameterSpace,
@@ -44,6 +44,7 @@ __all__ = [
     "Read",
     "Run",
     "Validation",
+    "broken_constraint",
     "parameter_of",
     "parameters_of",
     "table",
@@ -140,8 +141,7 @@ BUILD_PLACEHOLDERS = ("workdir", "threads")
 RUN_PLACEHOLDERS = ("workdir", "threads", "output")
 _DTYPES = re.compile(r"(float(16|32|64)|u?int(8|16|32|64)|complex(64|128)|bool)")
 _LARGEST_HASHED = 256 << 20
-_MOST_VALUES = 1 << 12
-"""Of one parameter in records."""
+_MOST_STEPS = 1 << 12
 _FROM = ("from", "to", "step")
 
 
@@ -399,20 +399,16 @@ class ExternalProgram:
         """
         space = parameter_space(self.identity, self.parameters, self.constraints, name=self.name)
         default = self.default
-        if default is not None and not space.contains(_batch_of(space.encode(default))).all():
-            broken = self._broken_by(default)
+        if (
+            default is not None
+            and not space.contains(CandidateBatch.of([space.encode(default)])).all()
+        ):
+            broken = broken_constraint(self.constraints, default)
             raise InvalidValueError(
-                f"the default configuration of {self.name!r} is not feasible: it breaks {broken}"
+                f"the default configuration of {self.name!r} is not feasible: it breaks "
+                f"{'its constraints' if broken is None else repr(broken)}"
             )
         return space
-
-    def _broken_by(self, config: Mapping[str, Value]) -> str:
-        """The first constraint that does not hold for a configuration."""
-        columns = {name: np.array([value]) for name, value in config.items()}
-        for text in self.constraints:
-            if not parse_condition(text, columns).holds(columns).all():
-                return repr(text)
-        return "its constraints"
 
     def _contents(self) -> dict[str, str]:
         """Digest of each file in its directory that it is made of, by name."""
@@ -433,9 +429,11 @@ class ExternalProgram:
         return found
 
 
-def _batch_of(candidate: Candidate) -> CandidateBatch:
-    row = np.array([candidate.values], dtype=np.int64)
-    return CandidateBatch(((candidate.sketch, row),))
+def broken_constraint(constraints: Sequence[str], config: Mapping[str, Value]) -> str | None:
+    """The first constraint that does not hold for a configuration."""
+    columns = {name: np.array([value]) for name, value in config.items()}
+    conditions = (parse_condition(text, columns) for text in constraints)
+    return next((it.text for it in conditions if not it.holds(columns).all()), None)
 
 
 def _source(function: Callable[..., Any]) -> str:
@@ -631,7 +629,7 @@ def parameter_of(name: str, given: object) -> Parameter:
 
     Args:
         name: Its name.
-        given: A list of values, a range of Python, or an object with ``values``, ``range`` or
+        given: A sequence of values, such as a list, or an object with ``values``, ``range`` or
             ``powers_of_two`` and perhaps a ``default``.
 
     Raises:
@@ -639,8 +637,8 @@ def parameter_of(name: str, given: object) -> Parameter:
         UnknownNameError: the object has another key.
     """
     owner = f"parameter {name!r}"
-    if isinstance(given, (list, tuple, range)):
-        return Parameter(name, _few(owner, given))
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return Parameter(name, tuple(given))
     found = table(owner, given, ("values", "range", "powers_of_two", "default"))
     kinds = [key for key in ("values", "range", "powers_of_two") if key in found]
     if len(kinds) != 1:
@@ -652,19 +650,12 @@ def parameter_of(name: str, given: object) -> Parameter:
         values = found["values"]
         if not isinstance(values, (list, tuple)):
             raise InvalidValueError(f"{owner}: values: a list is needed, not {values!r:.80}")
-        values = _few(owner, values)
     elif kinds == ["range"]:
         values = _steps(owner, *_bounds(f"{owner}: range", found["range"], _FROM))
     else:
         low, high, _ = _bounds(f"{owner}: powers_of_two", found["powers_of_two"], _FROM[:2])
         values = _powers(owner, low, high)
     return Parameter(name, values, found.get("default"))
-
-
-def _few(owner: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    if len(values) > _MOST_VALUES:
-        raise InvalidValueError(f"{owner} has {len(values)} values; there can be {_MOST_VALUES}")
-    return tuple(values)
 
 
 def _steps(owner: str, low: float, high: float, step: float) -> tuple[float, ...]:
@@ -675,7 +666,9 @@ def _steps(owner: str, low: float, high: float, step: float) -> tuple[float, ...
             f"step; not from {low} to {high} by {step}"
         )
     count = math.floor((high - low) / step + 1e-9) + 1
-    return tuple(low + number * step for number in _few(owner, range(count)))
+    if count > _MOST_STEPS:
+        raise InvalidValueError(f"{owner} has {count} values; there can be {_MOST_STEPS}")
+    return tuple(low + number * step for number in range(count))
 
 
 def _powers(owner: str, low: float, high: float) -> tuple[int, ...]:
