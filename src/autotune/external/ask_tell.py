@@ -30,7 +30,7 @@ from autotune.spaces.parameters import (
 from autotune.store.records import Outcome
 from autotune.tuning.options import chosen_parts
 
-__all__ = ["AskTell", "DEFAULT_STRATEGY", "Proposal", "Trial"]
+__all__ = ["AskTell", "DEFAULT_STRATEGY", "Proposal", "Trial", "space_of"]
 
 DEFAULT_STRATEGY = "auto"
 _STATE_VERSION = 1
@@ -162,7 +162,7 @@ class AskTell:
             raise InvalidValueError(f"a seed is a whole number from 0, not {seed!r}")
         self._constraints = tuple(constraints)
         self._configs = None if configs is None else tuple(map(dict, configs))
-        self.space = _space(program, known, self._constraints, self._configs)
+        self.space = space_of(program, known, self._constraints, self._configs)
         self._program = program
         self._name, self._options = strategy, dict(options or {})
         self._seed = seed
@@ -445,11 +445,11 @@ def _parameter(data: Mapping[str, Any]) -> Parameter:
         raise InvalidValueError(f"not a parameter: {dict(data)}: {error!r}") from None
 
 
-def _space(
+def space_of(
     program: str,
     parameters: Sequence[Parameter],
-    constraints: Sequence[str],
-    configs: Sequence[Mapping[str, Value]] | None,
+    constraints: Sequence[str] = (),
+    configs: Sequence[Mapping[str, Value]] | None = None,
 ) -> ParameterSpace:
     """The configurations that satisfy constraints, or those that are given."""
     if configs is None:

@@ -13,7 +13,7 @@ from attrs import evolve
 from autotune.errors import InvalidValueError, one_line
 from autotune.external.given import given_program
 from autotune.external.program import ExternalProgram
-from autotune.external.worker import MODULE, ExternalWorker
+from autotune.external.worker import MODULE, ExternalTask
 from autotune.ir.workloads import Workload
 from autotune.measure import LocalMeasurer, MeasurerContext, SharedWorkers, WorkerStartFailed
 from autotune.measure.jobs import Job, Place, Reply
@@ -99,7 +99,7 @@ class ExternalPool(WorkerPool):
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._worker = ExternalWorker(lambda _phase: nullcontext(), self._is_late)
+        self._called: dict[str, ExternalTask] = {}
         self._calls: deque[Job] = deque()
 
     @property
@@ -119,11 +119,13 @@ class ExternalPool(WorkerPool):
         message = {**message, **places, "ships": program.function is not None}
         super().tell(task, message, replace=replace)
         if program.function is not None:
-            self._worker.take_on(message, program)
+            self._called[task] = ExternalTask(
+                program, message, lambda _phase: nullcontext(), self._is_late
+            )
 
     def release(self, task: str) -> None:
         super().release(task)
-        self._worker.release({"task": task})
+        self._called.pop(task, None)
 
     def add(self, jobs: Sequence[Job]) -> None:
         self._calls.extend(job for job in jobs if job.place == self.HERE)
@@ -133,10 +135,10 @@ class ExternalPool(WorkerPool):
         replies = super().poll(0.0 if self._calls else seconds)
         for reply in replies:
             if (program := reply.body.get("device_program")) is not None:
-                self._worker.tasks[program["task"]].hold(program)
+                self._called[program["task"]].hold(program)
         if self._calls and super().idle:
             job = self._calls.popleft()
-            body = self._worker.handlers[job.message["op"]](job.message)
+            body = self._called[job.message["task"]].do(job.message)
             replies.append(Reply("done", self.HERE, body=body, number=job.number))
         return replies
 

@@ -11,7 +11,7 @@ import importlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,12 @@ from autotune.sketches import Candidate
 from autotune.spaces.parameters import Value
 from autotune.store.records import Outcome
 
-__all__ = ["CUT_OFF", "MODULE", "ExternalWorker", "main"]
+__all__ = ["CUT_OFF", "MODULE", "ExternalTask", "main"]
 
 MODULE = "autotune.external.worker"
 CUT_OFF = 3.0
 """A candidate whose first run takes so many times what the best one takes gets no other."""
 _LARGEST_HASHED = 256 << 20
-Phase = Callable[[str], AbstractContextManager[None]]
 
 
 @define(eq=False)
@@ -62,91 +61,30 @@ class _Made:
     folder: Path
     timings: dict[str, float] = field(factory=dict)
 
-    def spend(self, phase: str, seconds: float) -> None:
-        """Account for seconds of a phase."""
-        self.timings[phase] = self.timings.get(phase, 0.0) + seconds
-
     def remove(self) -> None:
         """Remove its folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class ExternalWorker:
-    """Builds and runs the candidates of programs, one at a time.
-
-    Args:
-        phase: Announces what begins to a host, which has a deadline for it.
-        is_late: Asked while something runs: whether to give it up.
-
-    Attributes:
-        tasks: The programs, by the names of their tasks.
-    """
-
-    def __init__(self, phase: Phase, is_late: Callable[[], bool] = lambda: False) -> None:
-        self._phase = phase
-        self._is_late = is_late
-        self.tasks: dict[str, ExternalTask] = {}
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """Handlers of each kind of message."""
-        return {
-            "hello": self._get_ready,
-            "task": self._set_task,
-            "release": self.release,
-            "build": lambda message: self.tasks[message["task"]].build(message),
-            "run": lambda message: self.tasks[message["task"]].run(message),
-            "sample": lambda message: self.tasks[message["task"]].sample(message),
-            "forget": lambda message: self.tasks[message["task"]].forget(message["numbers"]),
-        }
-
-    def take_on(self, message: Message, program: ExternalProgram) -> None:
-        """Do the jobs of a task from here on, of which nothing is known."""
-        self.release(message)
-        task = ExternalTask(program, message, self._phase, self._is_late)
-        self.tasks[message["task"]] = task
-
-    def release(self, message: Message) -> Message:
-        """Forget a task, if it is known."""
-        task = self.tasks.pop(message["task"], None)
-        return {} if task is None else task.forget(list(task.made))
-
-    def _get_ready(self, _message: Message) -> Message:
-        with self._phase("start"):
-            return {}
-
-    def _set_task(self, message: Message) -> Message:
-        with self._phase("task"):
-            program = program_of_text(message["program"], message["directory"])
-            if program.is_called and not message["ships"]:
-                # Imported once: what the calls are forked from has it already.
-                sys.path.insert(0, message["directory"])
-                program = evolve(program, function=_loaded_function(program.run.function))
-            self.take_on(message, program)
-        return {}
-
-
 class ExternalTask:
-    """A program whose candidates are built and run.
+    """A program whose candidates are built and run, one at a time.
 
     Args:
         program: The program.
         message: How the host tells it.
-        phase: As of :class:`ExternalWorker`.
-        is_late: As of :class:`ExternalWorker`.
-
-    Attributes:
-        made: The candidates that can be run, by the numbers of their trials.
+        phase: Announces what begins to a host, which has a deadline for it.
+        is_late: Asked while something runs: whether to give it up.
     """
 
     def __init__(
         self,
         program: ExternalProgram,
         message: Message,
-        phase: Phase,
-        is_late: Callable[[], bool],
+        phase: Callable[[str], AbstractContextManager[None]],
+        is_late: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.made: dict[int, _Made] = {}
+        # By the numbers of their trials.
+        self._made: dict[int, _Made] = {}
         self._program = program
         self._phase = phase
         self._is_late = is_late
@@ -164,14 +102,31 @@ class ExternalTask:
         if check is not None and check.reference:
             self._right = read_outputs([program.directory / check.reference], check)
 
-    def forget(self, numbers: Sequence[int]) -> Message:
-        """Forget candidates, with their folders."""
-        for number in numbers:
-            if number in self.made:
-                self.made.pop(number).remove()
+    def do(self, message: Message) -> Message:
+        """Do a job: build, run or sample a candidate, or forget some.
+
+        Raises:
+            TimeIsOver: it was given up.
+        """
+        jobs = {"build": self._build, "run": self._run, "sample": self._sample}
+        return jobs.get(message["op"], self._forget)(message)
+
+    def hold(self, shipped: Message) -> None:
+        """Hold what another process has built: its ``device_program``."""
+        folder, timings = Path(shipped["folder"]), dict(shipped["timings"])
+        self._made[shipped["number"]] = _Made(shipped["config"], folder, timings)
+
+    def close(self) -> None:
+        """Forget every candidate."""
+        self._forget({"numbers": list(self._made)})
+
+    def _forget(self, message: Message) -> Message:
+        for number in message["numbers"]:
+            if number in self._made:
+                self._made.pop(number).remove()
         return {}
 
-    def build(self, message: Message) -> Message:
+    def _build(self, message: Message) -> Message:
         """Build a candidate and hold it; answers with an outcome on failure.
 
         What another process is to run is answered as its ``device_program``, and not held.
@@ -200,32 +155,23 @@ class ExternalTask:
             told = {"task": self._name, "number": number, "config": made.config}
             where = {"folder": str(made.folder), "timings": made.timings}
             return {**answer, "device_program": {**told, **where}}
-        self.made[number] = made
+        self._made[number] = made
         return answer
 
-    def hold(self, shipped: Message) -> None:
-        """Hold what another process has built: its ``device_program``."""
-        folder, timings = Path(shipped["folder"]), dict(shipped["timings"])
-        self.made[shipped["number"]] = _Made(shipped["config"], folder, timings)
-
-    def run(self, message: Message) -> Message:
+    def _run(self, message: Message) -> Message:
         """Run a candidate as often as the program says; answers with an outcome on failure."""
         run, incumbent = self._program.run, message["incumbent"]
         limit = None if incumbent is None else CUT_OFF * incumbent
         return self._timed(message["number"], run.repeats, run.warmup, limit)
 
-    def sample(self, message: Message) -> Message:
+    def _sample(self, message: Message) -> Message:
         """Run a candidate that was run before some times more."""
         warmup = self._program.run.warmup if self._program.is_called else 0
         return self._timed(message["number"], message["count"], warmup, None)
 
     def _timed(self, number: int, runs: int, skipped: int, limit: float | None) -> Message:
-        """Samples of so many runs after those that are skipped; one above the limit is the last.
-
-        Raises:
-            TimeIsOver: it was given up.
-        """
-        made, samples = self.made[number], list[float]()
+        """Samples of so many runs after those skipped; one above the limit is the last."""
+        made, samples = self._made[number], list[float]()
         how = self._calls if self._program.is_called else self._runs
         try:
             for call, printed in how(made, runs + skipped, skipped, limit):
@@ -277,8 +223,9 @@ class ExternalTask:
 
     def _command(self, phase: str, command: CommandTemplate, timeout: float, made: _Made) -> Ended:
         """Run a command of a candidate to its end."""
+        paths = {"workdir": str(made.folder), "output": str(made.folder / "output")}
         ended = run_command(
-            command.filled({**made.config, **self._values, **_paths(made.folder)}),
+            command.filled({**made.config, **self._values, **paths}),
             directory=str(self._program.directory),
             environment=self._environment,
             folder=str(made.folder),
@@ -289,7 +236,7 @@ class ExternalTask:
         return ended
 
     def _require(self, phase: str, ended: Ended, timeout: float, made: _Made) -> None:
-        made.spend(phase, ended.seconds)
+        made.timings[phase] = made.timings.get(phase, 0.0) + ended.seconds
         if ended.ended == "late":
             raise TimeIsOver("the time is over, and a candidate is being run")
         require_success(ended, phase, timeout)
@@ -350,10 +297,6 @@ class ExternalTask:
         return saved_outputs(folder) if self._program.is_called else [folder / "output"]
 
 
-def _paths(folder: Path) -> dict[str, Value]:
-    return {"workdir": str(folder), "output": str(folder / "output")}
-
-
 def _failure(error: NoResult, made: _Made) -> Message:
     outcome = Outcome(error.status, timings=made.timings, message=str(error))
     return {"outcome": outcome.to_json()}
@@ -378,4 +321,30 @@ def _loaded_function(name: str) -> Callable[..., Any]:
 def main() -> None:
     """Serve until the host closes its end."""
     connection, _ = connect(MODULE, ["backend"])
-    serve(connection, ExternalWorker(connection.phase).handlers)
+    tasks: dict[str, ExternalTask] = {}
+
+    def hello(_message: Message) -> Message:
+        with connection.phase("start"):
+            return {}
+
+    def release(message: Message) -> Message:
+        if message["task"] in tasks:
+            tasks.pop(message["task"]).close()
+        return {}
+
+    def set_task(message: Message) -> Message:
+        with connection.phase("task"):
+            release(message)
+            program = program_of_text(message["program"], message["directory"])
+            if program.is_called and not message["ships"]:
+                # Imported once: what the calls are forked from has it already.
+                sys.path.insert(0, message["directory"])
+                program = evolve(program, function=_loaded_function(program.run.function))
+            tasks[message["task"]] = ExternalTask(program, message, connection.phase)
+        return {}
+
+    def do(message: Message) -> Message:
+        return tasks[message["task"]].do(message)
+
+    jobs: dict[str, Handler] = dict.fromkeys(("build", "run", "sample", "forget"), do)
+    serve(connection, {"hello": hello, "task": set_task, "release": release, **jobs})
