@@ -19,6 +19,7 @@ from autotune.external.processes import (
     run_command,
     saved_outputs,
 )
+from autotune.external.results import NoResult, require_success
 from autotune.process.processes import marked_processes
 
 
@@ -38,18 +39,6 @@ def test_a_command_has_its_folder_and_its_words(tmp_path: Path) -> None:
     assert body.stdout.split() == [str(tmp_path)] * 2
     assert (body.status, body.ended, body.stderr) == (3, "", "no\n")
     assert 0 < body.seconds < 300
-
-
-def test_a_signal_is_its_status(tmp_path: Path) -> None:
-    assert run(tmp_path, "kill -SEGV $$").status == -signal.SIGSEGV
-
-
-def test_what_cannot_be_started_says_so(tmp_path: Path) -> None:
-    body = run_command(
-        ["./nothing"], directory=str(tmp_path), environment={}, folder=str(tmp_path), timeout=1.0
-    )
-    assert body.status is None
-    assert body.stderr == "cannot start './nothing': No such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +66,8 @@ def test_what_prints_without_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "MOST_OUTPUT", 1 << 20)
-    assert run(tmp_path, "yes").ended == "output"
+    with pytest.raises(NoResult, match="run printed more than can be kept"):
+        require_success(run(tmp_path, "yes"), "run", 1.0)
 
 
 def test_a_run_is_given_up_when_it_is_late(tmp_path: Path) -> None:

@@ -320,12 +320,12 @@ def test_an_interrupted_call_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_a_run_of_which_the_time_is_over_is_killed(tmp_path: Path) -> None:
     made = spec(run={"command": ["sh", "-c", "touch begun; sleep 1000", "{n}"]}, read={}, unit="s")
-    given = note_given(program_of(made, tmp_path))
+    program = program_of(made, tmp_path)
+    workload = note_given(program).sketch.workload
     shared = SharedWorkers()
     shared.is_late = (tmp_path / "begun").exists
     setup = WorkerSetup("external", detect_cpu(), 1)
-    workload = given.space.sketch.workload
-    context = MeasurerContext(setup=setup, workload=workload, program=given.text, workers=shared)
+    context = MeasurerContext(setup=setup, workload=workload, program=program.text, workers=shared)
     with pytest.raises(TimeIsOver), make_external_measurer(context) as measurer:
         measurer.measure_baselines([None])
     shared.close()

@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.external.given import recorded_configuration
-from autotune.external.program import ExternalProgram, parameters_of
+from autotune.external.program import ExternalProgram, is_function_name, parameters_of
 from autotune.external.specs import program_of
 from autotune.spaces.parameters import Parameter, Value
 from autotune.tuning.api import run_tasks
@@ -182,7 +182,7 @@ def _run_of(measure: Measure, **limits: float) -> dict[str, Any]:
     """Way of running a configuration, as a spec says it."""
     if callable(measure):
         return {**limits, "function": _function_name(measure)}
-    named = isinstance(measure, str) and _is_function(measure)
+    named = isinstance(measure, str) and is_function_name(measure)
     return {**limits, "function" if named else "command": measure}
 
 
@@ -232,13 +232,6 @@ def _with_defaults(
     return [
         evolve(it, default=default[it.name]) if it.name in default else it for it in parameters
     ]
-
-
-def _is_function(text: str) -> bool:
-    module, colon, name = text.partition(":")
-    return bool(colon) and all(
-        part.isidentifier() for part in (*module.split("."), *name.split("."))
-    )
 
 
 def _function_name(function: Callable[..., Any]) -> str:

@@ -114,7 +114,7 @@ class ExternalPool(WorkerPool):
         return place == self.HERE or super().holds(place)
 
     def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
-        program = given_program(message["program"]).program
+        program = given_program(message["program"])
         places = {"directory": str(program.directory.resolve()), "folder": str(self._folder.path)}
         message = {**message, **places, "ships": program.function is not None}
         super().tell(task, message, replace=replace)
@@ -204,7 +204,7 @@ class ExternalMeasurer(LocalMeasurer):
 
     @property
     def _external(self) -> ExternalProgram:
-        return given_program(self._task.program).program
+        return given_program(self._task.program)
 
     def wait_ready(self) -> None:
         """See :meth:`Measurer.wait_ready`; what is right is found out first.
@@ -258,7 +258,7 @@ def make_external_measurer(context: MeasurerContext) -> ExternalMeasurer:
         raise InvalidValueError(
             "measurer 'external' cannot empty caches before a command: leave out cold"
         )
-    setup = _setup_of(given_program(context.program).program, context.setup)
+    setup = _setup_of(given_program(context.program), context.setup)
     shared = context.workers or SharedWorkers()
     # The measurer finds those that are set up alike.
     shared.get(setup, ExternalWorkers)

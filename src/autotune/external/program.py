@@ -45,6 +45,7 @@ __all__ = [
     "Run",
     "Validation",
     "broken_constraint",
+    "is_function_name",
     "parameter_of",
     "parameters_of",
     "table",
@@ -145,6 +146,12 @@ _MOST_STEPS = 1 << 12
 _FROM = ("from", "to", "step")
 
 
+def is_function_name(text: str) -> bool:
+    """Return whether a text is ``module:function``."""
+    module, colon, name = text.partition(":")
+    return bool(colon) and all(it.isidentifier() for it in (*module.split("."), *name.split(".")))
+
+
 def _seconds(owner: str, seconds: float) -> None:
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if not number or not 0 < seconds < math.inf:
@@ -202,11 +209,8 @@ class Run:
     def __attrs_post_init__(self) -> None:
         if (self.command is None) == (not self.function):
             raise InvalidValueError("run has a command or a function, one of the two")
-        if self.function:
-            module, colon, name = self.function.partition(":")
-            parts = [*module.split("."), *name.split(".")]
-            if not colon or not all(part.isidentifier() for part in parts):
-                raise InvalidValueError(f"run.function is module:function, not {self.function!r}")
+        if self.function and not is_function_name(self.function):
+            raise InvalidValueError(f"run.function is module:function, not {self.function!r}")
         _seconds("run.timeout", self.timeout)
         _whole("run.repeats", self.repeats, 1)
         _whole("run.warmup", self.warmup, 0)
