@@ -163,16 +163,14 @@ def external(
         "parameters": _with_defaults(parameters_of(parameters), default or {}),
         "constraints": list(constraints),
         "run": how,
+        "build": build if build is None or isinstance(build, Mapping) else {"command": build},
+        "read": read,
+        "validate": validate,
         "unit": unit,
         "environment": dict(environment or {}),
         "files": list(files),
     }
-    if build is not None:
-        spec["build"] = build if isinstance(build, Mapping) else {"command": build}
-    if read is not None:
-        spec["read"] = read
-    if validate is not None:
-        spec["validate"] = validate
+    spec = {key: part for key, part in spec.items() if part is not None}
     program = program_of(spec, Path(directory).resolve())
     function = measure if callable(measure) else None
     return tune_external(evolve(program, function=function), **options)
