@@ -13,25 +13,14 @@ import numpy as np
 import pytest
 
 from autotune.external import processes
-from autotune.external.processes import (
-    Ended,
-    call_function,
-    run_command,
-    saved_outputs,
-)
+from autotune.external.processes import Ended, Isolation, saved_outputs
 from autotune.external.results import NoResult, require_success
 from autotune.process.processes import marked_processes
 
 
 def run(tmp_path: Path, script: str, timeout: float = 300.0, **settings: Any) -> Ended:
-    return run_command(
-        ["sh", "-c", script],
-        directory=str(tmp_path),
-        environment=dict(os.environ),
-        folder=str(tmp_path),
-        timeout=timeout,
-        **settings,
-    )
+    around = Isolation(tmp_path, dict(os.environ), tmp_path, timeout, **settings)
+    return around.run(["sh", "-c", script])
 
 
 def test_a_command_has_its_folder_and_its_words(tmp_path: Path) -> None:
@@ -75,16 +64,11 @@ def test_a_run_is_given_up_when_it_is_late(tmp_path: Path) -> None:
     assert marked_processes(tmp_path) == []
 
 
-def call(tmp_path: Path, function: Callable[..., Any], **settings: Any) -> Ended:
-    usual: dict[str, Any] = {"timeout": 300.0, "calls": 3, "skipped": 0, "limit": None}
-    return call_function(
-        function,
-        {"n": 2},
-        directory=str(tmp_path),
-        environment={"SHOWN": "yes"},
-        folder=str(tmp_path),
-        **{**usual, **settings},
-    )
+def call(
+    tmp_path: Path, function: Callable[..., Any], timeout: float = 300.0, **settings: Any
+) -> Ended:
+    around = Isolation(tmp_path, {"SHOWN": "yes"}, tmp_path, timeout)
+    return around.call(function, {"n": 2}, 3, **settings)
 
 
 def test_a_function_is_called_in_another_process(tmp_path: Path) -> None:

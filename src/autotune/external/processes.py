@@ -28,7 +28,7 @@ from attrs import evolve, frozen
 from autotune.process.child import describe
 from autotune.process.processes import kill_marked, ready
 
-__all__ = ["Call", "Ended", "call_function", "run_command", "saved_outputs"]
+__all__ = ["Call", "Ended", "Isolation", "saved_outputs"]
 
 MOST_OUTPUT = 64 << 20
 """Bytes that a candidate may print."""
@@ -75,170 +75,184 @@ class Ended:
     calls: tuple[Call, ...] = ()
 
 
-def run_command(
-    words: Sequence[str],
-    *,
-    directory: str,
-    environment: Mapping[str, str],
-    folder: str,
-    timeout: float,
-    is_late: Callable[[], bool] = lambda: False,
-) -> Ended:
-    """Run a command to its end, or to the end of its time.
+@frozen(eq=False)
+class Isolation:
+    """Bounds in which a candidate is run.
 
-    Args:
-        words: Command and arguments.
-        directory: Where to.
-        environment: All of its variables.
-        folder: The candidate's own, where what it prints goes.
-        timeout: Seconds that it may take.
+    Attributes:
+        directory: Where it runs.
+        environment: All variables of a command; of a function those beside this process's.
+        folder: Its own, where what it prints goes, and the outputs of a function's first call.
+        timeout: Seconds that a command, or a call, may take.
         is_late: Asked while it runs: whether to give it up.
     """
-    with contextlib.ExitStack() as stack:
-        out, err = (stack.enter_context(path.open("wb")) for path in _printed(folder))
-        begin = time.perf_counter()
+
+    directory: Path
+    environment: Mapping[str, str]
+    folder: Path
+    timeout: float
+    is_late: Callable[[], bool] = lambda: False
+
+    def run(self, words: Sequence[str]) -> Ended:
+        """Run a command to its end, or to the end of its time.
+
+        Args:
+            words: Command and arguments.
+        """
+        with contextlib.ExitStack() as stack:
+            out, err = (stack.enter_context(path.open("wb")) for path in self._printed)
+            begin = time.perf_counter()
+            try:
+                process = subprocess.Popen(
+                    words,
+                    cwd=self.directory,
+                    env=self._variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                said = getattr(error, "strerror", None) or str(error)
+                return Ended(None, stderr=f"cannot start {words[0]!r}: {said}")
+        return self._end_of(process.pid, process.wait, begin)
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        config: Mapping[str, Any],
+        calls: int,
+        skipped: int = 0,
+        limit: float | None = None,
+    ) -> Ended:
+        """Call a function several times in one forked process.
+
+        Args:
+            function: The function.
+            config: Its keyword arguments.
+            calls: How many.
+            skipped: Calls after which its result is looked at.
+            limit: A result above it ends the calls; None for none.
+        """
+        # In memory, and without a name that the function could remove.
+        told = os.memfd_create("calls")
+        begin, parent = time.perf_counter(), os.getpid()
+        with warnings.catch_warnings():
+            # Of threads in this process, which the other does not have: it only calls.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            try:
+                _die_with(parent)
+                os.setsid()
+                _redirect(self._printed)
+                os.environ.update(self._variables)
+                os.chdir(self.directory)
+                self._serve_calls(function, config, told, calls, skipped, limit)
+            finally:
+                os._exit(0)
+
+        def reap() -> int:
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
         try:
-            process = subprocess.Popen(
-                words,
-                cwd=directory,
-                env={**environment, **_variables(folder)},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            said = getattr(error, "strerror", None) or str(error)
-            return Ended(None, stderr=f"cannot start {words[0]!r}: {said}")
-    return _end_of(process.pid, process.wait, begin, folder, timeout, is_late)
-
-
-def call_function(
-    function: Callable[..., Any],
-    config: Mapping[str, Any],
-    *,
-    directory: str,
-    environment: Mapping[str, str],
-    folder: str,
-    timeout: float,
-    calls: int,
-    skipped: int,
-    limit: float | None,
-    is_late: Callable[[], bool] = lambda: False,
-) -> Ended:
-    """Call a function several times in one forked process.
-
-    Args:
-        function: The function.
-        config: Its keyword arguments.
-        directory: Where to.
-        environment: Variables beside those that there are.
-        folder: The candidate's own, where what it prints and the outputs of the first call go.
-        timeout: Seconds that a call may take.
-        calls: How many.
-        skipped: Calls after which its result is looked at.
-        limit: A result above it ends the calls; None for none.
-        is_late: Asked while it runs: whether to give it up.
-    """
-    # In memory, and without a name that the function could remove.
-    told = os.memfd_create("calls")
-    begin, parent = time.perf_counter(), os.getpid()
-    with warnings.catch_warnings():
-        # Of threads in this process, which the other does not have: it calls the function alone.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        try:
-            _die_with(parent)
-            os.setsid()
-            _redirect(_printed(folder))
-            os.environ.update(environment)
-            os.environ.update(_variables(folder))
-            os.chdir(directory)
-            _serve_calls(function, config, told, folder, calls, skipped, limit)
+            ended = self._end_of(pid, reap, begin, lambda: os.fstat(told).st_size)
+            text = os.pread(told, os.fstat(told).st_size, 0)
         finally:
-            os._exit(0)
+            os.close(told)
+        lines = [json.loads(line) for line in text.split(b"\n")[:-1]]
+        raised = "".join(line["failed"] for line in lines if "failed" in line)
+        done = tuple(Call(**line) for line in lines if "wall" in line)
+        return evolve(ended, raised=raised, calls=done)
 
-    def reap() -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    @property
+    def _printed(self) -> list[Path]:
+        return [self.folder / "stdout", self.folder / "stderr"]
 
-    try:
-        ended = _end_of(pid, reap, begin, folder, timeout, is_late, lambda: os.fstat(told).st_size)
-        text = os.pread(told, os.fstat(told).st_size, 0)
-    finally:
-        os.close(told)
-    lines = [json.loads(line) for line in text.split(b"\n")[:-1]]
-    raised = "".join(line["failed"] for line in lines if "failed" in line)
-    done = tuple(Call(**line) for line in lines if "wall" in line)
-    return evolve(ended, raised=raised, calls=done)
+    @property
+    def _variables(self) -> dict[str, str]:
+        """Variables, with those by which it finds what it was built to, and is found itself."""
+        folder = str(self.folder)
+        return {**self.environment, "TMPDIR": folder, "AUTOTUNE_WORKDIR": folder}
+
+    def _end_of(
+        self,
+        pid: int,
+        reap: Callable[[], int],
+        begin: float,
+        told: Callable[[], int] = lambda: 0,
+    ) -> Ended:
+        """Wait for a child, and end what is left; its time begins again when it tells more."""
+        ended = "late"
+        try:
+            ended = self._await_end(pid, told)
+            seconds = time.perf_counter() - begin
+        finally:
+            # Before it is reaped: its number is still its own.
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    kill(pid, signal.SIGKILL)
+            kill_marked(self.folder)
+            status = reap()
+        stdout, stderr = map(_read, self._printed)
+        return Ended(status, seconds, ended, stdout, stderr)
+
+    def _await_end(self, pid: int, told: Callable[[], int]) -> str:
+        """Wait until a child has ended, which is left to be reaped; returns why not, or ""."""
+        descriptor = os.pidfd_open(pid)
+        known, end = told(), time.perf_counter() + self.timeout
+        try:
+            while not ready(
+                descriptor, select.POLLIN, min(_POLL_SECONDS, end - time.perf_counter())
+            ):
+                if (now := told()) != known:
+                    known, end = now, time.perf_counter() + self.timeout
+                if time.perf_counter() >= end:
+                    return "timeout"
+                if sum(it.stat().st_size for it in self._printed if it.exists()) > MOST_OUTPUT:
+                    return "output"
+                if self.is_late():
+                    return "late"
+            return ""
+        finally:
+            os.close(descriptor)
+
+    def _serve_calls(
+        self,
+        function: Callable[..., Any],
+        config: Mapping[str, Any],
+        told: int,
+        calls: int,
+        skipped: int,
+        limit: float | None,
+    ) -> None:
+        """In the forked process: call, and tell each result in a line of JSON."""
+
+        def tell(message: dict[str, Any]) -> None:
+            os.write(told, json.dumps(message).encode() + b"\n")
+
+        try:
+            for number in range(calls):
+                begin = time.perf_counter()
+                returned = function(**config)
+                wall = time.perf_counter() - begin
+                value, outputs = _taken_apart(returned)
+                if number == 0:
+                    for place, array in enumerate(outputs):
+                        path = self.folder / f"result-{place}.npy"
+                        np.save(path, array, allow_pickle=False)
+                tell({"wall": wall, "value": value})
+                result = wall if value is None else value
+                if number >= skipped and limit is not None and result > limit:
+                    return
+        except BaseException as error:  # whatever it raises is its outcome
+            tell({"failed": describe(error)})
 
 
 def saved_outputs(folder: str | Path) -> list[Path]:
     """Files with the outputs of a function's first call, in order."""
     found = [Path(folder, f"result-{number}.npy") for number in range(_MOST_ARRAYS)]
     return [path for path in found if path.exists()]
-
-
-def _printed(folder: str) -> list[Path]:
-    return [Path(folder, name) for name in ("stdout", "stderr")]
-
-
-def _end_of(
-    pid: int,
-    reap: Callable[[], int],
-    begin: float,
-    folder: str,
-    timeout: float,
-    is_late: Callable[[], bool],
-    told: Callable[[], int] = lambda: 0,
-) -> Ended:
-    """Wait for a child, and end what is left of it; its time begins again when it tells more."""
-    paths, ended = _printed(folder), "late"
-    try:
-        ended = _await_end(pid, paths, timeout, is_late, told)
-        seconds = time.perf_counter() - begin
-    finally:
-        # Before it is reaped: its number is still its own.
-        _kill(pid, Path(folder))
-        status = reap()
-    stdout, stderr = map(_read, paths)
-    return Ended(status, seconds, ended, stdout, stderr)
-
-
-def _await_end(
-    pid: int,
-    paths: Sequence[Path],
-    timeout: float,
-    is_late: Callable[[], bool],
-    told: Callable[[], int],
-) -> str:
-    """Wait until a child has ended, which is left to be reaped; returns why not, or ""."""
-    descriptor = os.pidfd_open(pid)
-    known, end = told(), time.perf_counter() + timeout
-    try:
-        while not ready(descriptor, select.POLLIN, min(_POLL_SECONDS, end - time.perf_counter())):
-            if (now := told()) != known:
-                known, end = now, time.perf_counter() + timeout
-            if why := _excess(paths, end - time.perf_counter(), is_late):
-                return why
-        return ""
-    finally:
-        os.close(descriptor)
-
-
-def _excess(paths: Sequence[Path], left: float, is_late: Callable[[], bool]) -> str:
-    if left <= 0:
-        return "timeout"
-    if sum(path.stat().st_size for path in paths if path.exists()) > MOST_OUTPUT:
-        return "output"
-    return "late" if is_late() else ""
-
-
-def _kill(pid: int, folder: Path) -> None:
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
-    kill_marked(folder)
 
 
 def _read(path: Path) -> str:
@@ -251,11 +265,6 @@ def _read(path: Path) -> str:
         else:
             file.seek(len(head))
         return (head + file.read()).decode("utf-8", "replace")
-
-
-def _variables(folder: str) -> dict[str, str]:
-    """Variables by which a candidate finds what it was built to, and is found itself."""
-    return {"TMPDIR": folder, "AUTOTUNE_WORKDIR": folder}
 
 
 def _die_with(parent: int) -> None:
@@ -277,37 +286,6 @@ def _redirect(paths: Sequence[Path]) -> None:
         io.TextIOWrapper(io.FileIO(number, "w", closefd=False), write_through=True)
         for number in (1, 2)
     )
-
-
-def _serve_calls(
-    function: Callable[..., Any],
-    config: Mapping[str, Any],
-    told: int,
-    folder: str,
-    calls: int,
-    skipped: int,
-    limit: float | None,
-) -> None:
-    """In the forked process: call, and tell each result in a line of JSON."""
-
-    def tell(message: dict[str, Any]) -> None:
-        os.write(told, json.dumps(message).encode() + b"\n")
-
-    try:
-        for number in range(calls):
-            begin = time.perf_counter()
-            returned = function(**config)
-            wall = time.perf_counter() - begin
-            value, outputs = _taken_apart(returned)
-            if number == 0:
-                for place, array in enumerate(outputs):
-                    np.save(Path(folder, f"result-{place}.npy"), array, allow_pickle=False)
-            tell({"wall": wall, "value": value})
-            result = wall if value is None else value
-            if number >= skipped and limit is not None and result > limit:
-                return
-    except BaseException as error:  # whatever it raises is its outcome
-        tell({"failed": describe(error)})
 
 
 def _taken_apart(returned: object) -> tuple[float | None, list[np.ndarray[Any, Any]]]:

@@ -19,7 +19,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from autotune.errors import InvalidValueError, attribute_of
-from autotune.external.processes import Call, Ended, call_function, run_command, saved_outputs
+from autotune.external.processes import Call, Ended, Isolation, saved_outputs
 from autotune.external.program import CommandTemplate, ExternalProgram
 from autotune.external.results import (
     Array,
@@ -202,38 +202,27 @@ class ExternalTask:
         self, made: _Made, calls: int, skipped: int, limit: float | None
     ) -> Iterator[tuple[Call, str]]:
         """Calls of the function, which are all made in one process."""
-        program = self._program
+        program, timeout = self._program, self._program.run.timeout
         assert program.function is not None
+        # Of a rate, which is to be large, there is no limit.
+        most = None if limit is None or program.is_rate else program.value(limit)
+        around = self._around(made, self._variables, timeout)
         with self._phase("run"):
-            ended = call_function(
-                program.function,
-                made.config,
-                directory=str(program.directory),
-                environment=self._variables,
-                folder=str(made.folder),
-                timeout=program.run.timeout,
-                calls=calls,
-                skipped=skipped,
-                # Of a rate, which is to be large, there is none.
-                limit=None if limit is None or program.is_rate else program.value(limit),
-                is_late=self._is_late,
-            )
-        self._require("run", ended, program.run.timeout, made)
+            ended = around.call(program.function, made.config, calls, skipped, most)
+        self._require("run", ended, timeout, made)
         yield from ((call, "") for call in ended.calls)
 
     def _command(self, phase: str, command: CommandTemplate, timeout: float, made: _Made) -> Ended:
         """Run a command of a candidate to its end."""
         paths = {"workdir": str(made.folder), "output": str(made.folder / "output")}
-        ended = run_command(
-            command.filled({**made.config, **self._values, **paths}),
-            directory=str(self._program.directory),
-            environment=self._environment,
-            folder=str(made.folder),
-            timeout=timeout,
-            is_late=self._is_late,
-        )
+        words = command.filled({**made.config, **self._values, **paths})
+        ended = self._around(made, self._environment, timeout).run(words)
         self._require(phase, ended, timeout, made)
         return ended
+
+    def _around(self, made: _Made, environment: Mapping[str, str], timeout: float) -> Isolation:
+        directory = self._program.directory
+        return Isolation(directory, environment, made.folder, timeout, self._is_late)
 
     def _require(self, phase: str, ended: Ended, timeout: float, made: _Made) -> None:
         made.timings[phase] = made.timings.get(phase, 0.0) + ended.seconds
