@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -19,6 +20,7 @@ __all__ = [
     "Place",
     "Position",
     "Reply",
+    "Steps",
 ]
 
 Position = int | str
@@ -83,6 +85,11 @@ class Reply:
 
 
 OnReply = Callable[[Reply], None]
+
+_Found = TypeVar("_Found")
+
+Steps = Generator[Job, Reply, _Found]
+"""Jobs one after the other, each of which depends on the replies to those before."""
 
 
 class JobPool(ABC):
@@ -248,20 +255,28 @@ class Dispatcher:
         on_reply: OnReply,
         place: Place | None = None,
     ) -> None:
-        """Have a job done; ``on_reply`` is called from :meth:`pump` or :meth:`ask`."""
+        """Have a job done; ``on_reply`` is called from :meth:`pump`."""
         shared = self._shared
         shared.last += 1
         shared.waiting[shared.last] = on_reply, shared.observing
         asked = {**message, "task": self.task, "observe": shared.observing}
         self.pool.add([Job(asked, deadlines, place, number=shared.last)])
 
-    def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
-        """Have a job done by the worker at ``place``, and wait for its reply."""
+    def carry_out(self, steps: Steps[_Found]) -> _Found:
+        """Have jobs done one after the other; returns what their steps return."""
         replies: list[Reply] = []
-        self.post(message, deadlines, replies.append, place)
-        while not replies:
-            self.pump()
-        return replies[0]
+        try:
+            job = next(steps)
+            while True:
+                self.post(job.message, job.deadlines, replies.append, job.place)
+                while not replies:
+                    self.pump()
+                if replies[0].kind != "done":
+                    self.settle_down()
+                job = steps.send(replies.pop())
+        except StopIteration as end:
+            found: _Found = end.value
+            return found
 
     def pump(self, seconds: float | None = None) -> None:
         """Hand out jobs and deliver replies, of all tasks, once.

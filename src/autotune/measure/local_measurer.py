@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from attrs import define, field, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.measure.jobs import Dispatcher, Place
+from autotune.measure.jobs import Dispatcher, Place, Steps
 from autotune.measure.lanes import Lanes
 from autotune.measure.measurer import (
     Collecting,
@@ -27,7 +26,7 @@ from autotune.measure.measurer import (
 from autotune.measure.pinning import confined
 from autotune.measure.pool import MOST_AHEAD
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.timing_session import Carrier, OnComparison, TimingSession
+from autotune.measure.timing_session import OnComparison, TimingSession
 from autotune.measure.trial import (
     Batch,
     Building,
@@ -312,11 +311,12 @@ class LocalMeasurer(Measurer):
                         if trial.outcome is not None:
                             continue
                         if best is None:
-                            timing.screen(trial)
+                            self._do(timing.screen(trial))
                         else:
-                            timing.screen_baseline(trial, best, self._task.workload.io_bytes)
+                            io_bytes = self._task.workload.io_bytes
+                            self._do(timing.screen_baseline(trial, best, io_bytes))
             with self._undisturbed(trials):
-                timing.settle()
+                self._do(timing.settle())
             for trial in trials:
                 trial.take_from_original()
             self._started().forget(trials)
@@ -330,7 +330,8 @@ class LocalMeasurer(Measurer):
             while waiting := [trial for trial in trials if trial.outcome is None]:
                 self._await_built(waiting)
                 with self._undisturbed(waiting):
-                    timing.rematch([trial for trial in waiting if trial.outcome is None])
+                    again = [trial for trial in waiting if trial.outcome is None]
+                    self._do(timing.rematch(again))
         return [trial.outcome for trial in trials if trial.outcome is not None]
 
     def hold(self, candidate: Candidate | None) -> LoadedProgram:
@@ -342,8 +343,8 @@ class LocalMeasurer(Measurer):
                 self._await_built([trial])
                 if trial.outcome is None:
                     with self._undisturbed([trial]):
-                        timing.check(trial)
-        return HeldTrial(trial, timing, self._undisturbed)
+                        self._do(timing.check(trial))
+        return HeldTrial(trial, timing, self._undisturbed, self._started().dispatcher)
 
     def _begin_rematch(self) -> TimingSession:
         """End all jobs, and give the workers new inputs."""
@@ -418,7 +419,7 @@ class LocalMeasurer(Measurer):
         self._await_built([trial])
         if trial.outcome is None:
             with self._undisturbed([trial]):
-                timing.install(trial, leader.latency)
+                self._do(timing.install(trial, leader.latency))
         trial.abandoned = trial.outcome is None
         if leader.latency is None and trial.outcome is not None and trial.outcome.ok:
             self._started().forget([trial])
@@ -437,7 +438,7 @@ class LocalMeasurer(Measurer):
                 break
         self._hold(timing.lost_leader)
         with self._undisturbed(batch.open_chunk):
-            timing.settle(collecting.on_comparison)
+            self._do(timing.settle(collecting.on_comparison))
         for trial in chunk:
             trial.take_from_original()
         batch.tell(collecting.on_outcome)
@@ -450,7 +451,7 @@ class LocalMeasurer(Measurer):
         """Check and time a group briefly."""
         timing = self._started().timing
         for trial in group:
-            timing.screen(trial)
+            self._do(timing.screen(trial))
             batch.tell(collecting.on_outcome)
             if collecting.enough():
                 break
@@ -505,6 +506,10 @@ class LocalMeasurer(Measurer):
         self._fill_inputs()
         with self._timed("run"), undisturbed(self._started(), self._workers, trials, later):
             yield
+
+    def _do(self, steps: Steps[None] | Steps[bool]) -> None:
+        """Carry out steps of timing."""
+        self._started().dispatcher.carry_out(steps)
 
     def _give_up(self) -> None:
         """Cancel what was begun and is not done, because of an error or an interrupt."""
@@ -583,13 +588,11 @@ class TaskClient:
         dispatcher, rng = workers.admit(), np.random.default_rng(task.seed)
         plausibility = workers.plausibility(task.workload)
 
-        def new_session(carrier: Carrier = dispatcher) -> TimingSession:
-            return TimingSession(carrier, setup.protocol, rng, plausibility=plausibility)
-
-        def new_lane(carrier: Carrier, number: int) -> TimingSession:
+        def new_session(lane: int | None = None) -> TimingSession:
             # Lanes take their turns at the same time: each has a generator of its own.
-            own = np.random.default_rng([task.seed, number])
-            return TimingSession(carrier, setup.protocol, own, plausibility=plausibility)
+            own = rng if lane is None else np.random.default_rng([task.seed, lane])
+            pool = dispatcher.pool
+            return TimingSession(pool, setup.protocol, own, plausibility=plausibility)
 
         timing = new_session()
         files = ExitStack()
@@ -600,7 +603,7 @@ class TaskClient:
             Building(dispatcher, setup.protocol),
             new_session,
             timing,
-            Lanes(dispatcher, timing, new_lane),
+            Lanes(dispatcher, timing, new_session),
             lambda: None,
             files,
         )
@@ -732,11 +735,13 @@ class HeldTrial(LoadedProgram):
         trial: The trial; it has an outcome if it failed.
         timing: Times it.
         undisturbed: Keeps other work away while time is taken.
+        dispatcher: Has the worker time it.
     """
 
     trial: Trial
     timing: TimingSession
     undisturbed: Callable[[Sequence[Trial]], AbstractContextManager[None]]
+    dispatcher: Dispatcher
 
     @property
     def failure(self) -> Outcome | None:
@@ -746,10 +751,10 @@ class HeldTrial(LoadedProgram):
         if self.trial.outcome is not None:
             return None
         with self.undisturbed([self.trial]):
-            samples = self.timing.turn(self.trial, placement)
-        if samples is None and self.trial.outcome is None:
+            seconds = self.dispatcher.carry_out(self.timing.turn(self.trial, placement))
+        if seconds is None and self.trial.outcome is None:
             self.trial.fail("crash", "the worker that held it ended")
-        return None if samples is None else statistics.median(samples)
+        return seconds
 
 
 # How many candidates a machine takes at a time.
@@ -817,9 +822,10 @@ class LaneRun:
         trial, timing = next(self._ready(), None), self._client.timing
         if trial is None:
             return
+        dispatcher = self._client.dispatcher
         with self._undisturbed([trial]):
-            timing.screen(trial)
-            timing.settle(on_comparison)
+            dispatcher.carry_out(timing.screen(trial))
+            dispatcher.carry_out(timing.settle(on_comparison))
 
     def _step(self, on_comparison: OnComparison | None) -> None:
         """Hand out what is built, and wait a moment for what may happen."""
