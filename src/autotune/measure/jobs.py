@@ -141,6 +141,10 @@ class JobPool(ABC):
         return None
 
     @abstractmethod
+    def start(self) -> None:
+        """Start them, and return at once."""
+
+    @abstractmethod
     def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
         """Tell all of them, now and later, something that jobs of a task refer to."""
 
@@ -188,6 +192,10 @@ class JobPool(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """Forget every job."""
+
+    def take_warnings(self) -> list[str]:
+        """Return what a person should know beside what jobs said; each message only once."""
+        return []
 
     @abstractmethod
     def close(self) -> None:

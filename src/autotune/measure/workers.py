@@ -6,6 +6,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -34,7 +35,7 @@ from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.memory import affordable_workers
-from autotune.process.private_folder import make_private_folder
+from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.process.stopwatch import Clock
 from autotune.process.timing_lock import TimingLock
 from autotune.targets import Target
@@ -112,11 +113,12 @@ class MeasureWorkers(ABC):
         free_cpus: CPUs of this machine on which others may build meanwhile.
         timing_lock: Keeps other processes from timing on the same CPUs.
         overlaps: Whether building while something is timed does not disturb.
+        on_this_machine: Whether its rates bound what programs take.
     """
 
     cpus: tuple[int, ...] = ()
     free_cpus: tuple[int, ...] = ()
-    overlaps: bool
+    overlaps = on_this_machine = True
 
     def __init__(
         self,
@@ -139,23 +141,42 @@ class MeasureWorkers(ABC):
     @property
     @abstractmethod
     def simulates(self) -> bool:
-        """True if the backend gives times that no clock has shown."""
+        """True if the backend gives times that no clock has shown; known once they are started."""
 
     @abstractmethod
+    def _make_pool(self, folder: PrivateFolder) -> JobPool:
+        """What does the jobs, not started; its files go to a folder."""
+
     def start(self) -> None:
-        """Start them, and return at once. Again, it does nothing."""
+        """Start them, and return at once: they import the compiler. Again, it does nothing."""
+        if self._running is not None:
+            return
+        with ExitStack() as on_failure:
+            folder = make_private_folder()
+            on_failure.callback(folder.remove)
+            pool = self._make_pool(folder)
+            on_failure.pop_all()
+        end = ending_with(self, pool.close, folder.remove)
+        self._running = _Running(pool, Dispatcher(pool, self.setup.observers), end)
+        pool.start()
 
-    @abstractmethod
     def publish(self, files: ReferenceFiles) -> Message:
-        """The part of a task's message that says where inputs and outputs are."""
+        """The part of a task's message that says where inputs and outputs are: their paths."""
+        return {"inputs": files.inputs, "outputs": files.outputs}
 
-    @abstractmethod
     def plausibility(self, workload: Workload) -> Plausibility | None:
         """Rates that latencies are held to; None where times are simulated."""
+        if self.simulates:
+            return None
+        if self.on_this_machine:
+            return Plausibility.of(workload, self.setup.target, self.setup.threads)
+        # The rates of this machine say nothing about others.
+        return Plausibility(SHORTEST_CALL, "no call of a function takes less")
 
-    @abstractmethod
     def take_warnings(self) -> list[str]:
         """Return what a person should know beside what jobs said; each message only once."""
+        said = self._running.pool.take_warnings() if self._running is not None else []
+        return [*self.timing_lock.take_warnings(), *said]
 
     @property
     def is_running(self) -> bool:
@@ -198,9 +219,6 @@ class Workers(MeasureWorkers):
 
     They are started by :meth:`start`, best called before the host does anything else; they die
     with the host, whatever ends it, and with the thread that started them.
-
-    Attributes:
-        on_device: Whether one more process, which owns a device, checks and times.
     """
 
     def __init__(
@@ -210,11 +228,10 @@ class Workers(MeasureWorkers):
         is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(setup, clock, is_late)
-        self._count = setup.count or affordable_workers(
-            len(os.sched_getaffinity(0)), _WORKER_BYTES
-        )
+        cpus = os.sched_getaffinity(0)
+        self._count = setup.count or affordable_workers(len(cpus), _WORKER_BYTES)
         self.cpus, self.free_cpus = timing_cpus(setup.threads)
-        self.overlaps = self.on_device = self._simulates = False
+        self._simulates = False
 
     @property
     def count(self) -> int:
@@ -223,60 +240,37 @@ class Workers(MeasureWorkers):
 
     @property
     def simulates(self) -> bool:
-        """See :attr:`MeasureWorkers.simulates`; known once they have been started."""
         return self._simulates
 
-    def start(self) -> None:
-        """Start them, and return at once: they import the compiler. Again, it does nothing."""
-        if self._running is not None:
-            return
+    def _make_pool(self, folder: PrivateFolder) -> WorkerPool:
         setup = self.setup
         backend: Backend = create_held_part("backend", setup.backend)
         self._simulates = backend.simulated_times
-        self.on_device = setup.target.kind in backend.device_kinds
+        on_device = setup.target.kind in backend.device_kinds
         # What is found out about the machine is so before there are workers: CPUs have to be idle.
-        if self.on_device:
+        if on_device:
             # Launches are recorded in graphs: what builds meanwhile delays no kernel.
             self.free_cpus, self.overlaps = tuple(sorted(os.sched_getaffinity(0))), True
         else:
             self.overlaps = bool(self.free_cpus) and not quiet_neighbour_matters(
                 self.cpus[0], self.free_cpus[0]
             )
-        if not (self.simulates or self.on_device):
+        if not (self.simulates or on_device):
             self.timing_lock = TimingLock(self.cpus)
         if not self.simulates:
             measure_rates(setup.target, setup.threads)
-        environment = backend.worker_environment(setup.threads)
-        folder = make_private_folder()
-        pool = WorkerPool(
+        return WorkerPool(
             setup.backend,
             setup.threads,
-            environment,
+            backend.worker_environment(setup.threads),
             workers=self.count,
             deadlines=setup.protocol.deadlines,
             memory_bytes=setup.protocol.memory_bytes,
             folder=folder,
             clock=self._clock,
             is_late=self._is_late,
-            device=self.on_device,
+            device=on_device,
         )
-        end = ending_with(self, pool.close, folder.remove)
-        self._running = _Running(pool, Dispatcher(pool, setup.observers), end)
-        pool.start()
-
-    def publish(self, files: ReferenceFiles) -> Message:
-        """The part of a task's message that says where inputs and outputs are: their paths."""
-        return {"inputs": files.inputs, "outputs": files.outputs}
-
-    def plausibility(self, workload: Workload) -> Plausibility | None:
-        """Rates that latencies are held to; None where times are simulated."""
-        if self.simulates:
-            return None
-        return Plausibility.of(workload, self.setup.target, self.setup.threads)
-
-    def take_warnings(self) -> list[str]:
-        """Return warnings of other processes; dispatchers take those of jobs."""
-        return self.timing_lock.take_warnings()
 
 
 class SharedWorkers:
@@ -387,11 +381,6 @@ class EnginePool(JobPool):
         return dict(self._engine.versions)
 
     @property
-    def builders(self) -> int:
-        """Number of simultaneous builds, 1 at least."""
-        return max(1, builders_of(self._engine.machines()))
-
-    @property
     def lanes(self) -> list[Position]:
         """Names of the machines that time."""
         return [machine.name for machine in self._racers]
@@ -406,6 +395,9 @@ class EnginePool(JobPool):
             job.place is not None and job.place[0] in self._leases
             for job in self._in_flight.values()
         )
+
+    def start(self) -> None:
+        self._engine.start(self._store)
 
     def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
         artefacts = [*message["inputs"], *message["outputs"]] if message.get("stored") else []
@@ -678,8 +670,6 @@ class EngineWorkers(MeasureWorkers):
         is_late: Whether to wait no longer.
     """
 
-    overlaps = True
-
     def __init__(
         self,
         engine: MeasureEngine,
@@ -688,18 +678,17 @@ class EngineWorkers(MeasureWorkers):
         is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(setup, clock, is_late)
+        self.on_this_machine = engine.on_this_machine
         self._engine = engine
         self._store: ArtefactStore | None = None
-        self._machines: EnginePool | None = None
 
     @property
     def count(self) -> int:
-        """Number of simultaneous builds."""
-        return self._machines.builders if self._machines else 1
+        """Number of simultaneous builds, 1 at least."""
+        return max(1, builders_of(self._engine.machines()))
 
     @property
     def simulates(self) -> bool:
-        """True if times are simulated."""
         return self._engine.simulates
 
     @property
@@ -711,30 +700,22 @@ class EngineWorkers(MeasureWorkers):
         """
         self.start()
         self.pool.wait_ready()
-        fingerprint = self._machines.fingerprint if self._machines else None
+        fingerprint = self.pool.fingerprint if isinstance(self.pool, EnginePool) else None
         if fingerprint is None:
             raise WorkerStartFailed(f"runner {self._engine.name!r} has no machine that times")
         return fingerprint
 
-    def start(self) -> None:
-        """Start the engine, and return at once. Again, it does nothing."""
-        if self._running is not None:
-            return
-        folder = make_private_folder()
+    def _make_pool(self, folder: PrivateFolder) -> EnginePool:
         artefacts = Path(folder.path) / "artefacts"
         artefacts.mkdir()
-        store = self._store = ArtefactStore(artefacts)
-        pool = self._machines = EnginePool(
+        self._store = ArtefactStore(artefacts)
+        return EnginePool(
             self._engine,
-            store,
+            self._store,
             self.setup.protocol.deadlines,
             clock=self._clock,
             is_late=self._is_late,
         )
-        end = ending_with(self, pool.close, folder.remove)
-        dispatcher = Dispatcher(pool, self.setup.observers)
-        self._running = _Running(pool, dispatcher, end)
-        self._engine.start(store)
 
     def publish(self, files: ReferenceFiles) -> Message:
         """Inputs and outputs as machines find them: by the digests of artefacts."""
@@ -748,15 +729,3 @@ class EngineWorkers(MeasureWorkers):
             return [store.add_bytes(Path(path).read_bytes()) for path in paths]
 
         return {"inputs": kept(files.inputs), "outputs": kept(files.outputs), "stored": True}
-
-    def plausibility(self, workload: Workload) -> Plausibility | None:
-        """Rates that latencies are held to: those of this machine say nothing about others."""
-        if self.simulates:
-            return None
-        if self._engine.on_this_machine:
-            return Plausibility.of(workload, self.setup.target, self.setup.threads)
-        return Plausibility(SHORTEST_CALL, "no call of a function takes less")
-
-    def take_warnings(self) -> list[str]:
-        """Return what a person should know of machines; each message only once."""
-        return self._machines.take_warnings() if self._machines else []
