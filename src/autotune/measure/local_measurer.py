@@ -134,7 +134,7 @@ class LocalMeasurer(Measurer):
         self._workers: MeasureWorkers = (
             Workers(setup, clock) if shared is None else shared.get(setup)
         )
-        self._task = TaskInputs(workload, program, seed)
+        self._task = workload, program, seed
         self._seconds = ActivitySeconds(clock)
         self._batches: deque[Batch[Trial]] = deque()
         self._client: TaskClient | None = None
@@ -163,7 +163,7 @@ class LocalMeasurer(Measurer):
         """Start the workers, which import the compiler, and return at once."""
         self._workers.start()
         if self._client is None:
-            self._client = TaskClient.of(self._workers, self._task, self._seconds)
+            self._client = TaskClient.of(self._workers, *self._task, self._seconds)
 
     def wait_ready(self) -> None:
         """Wait until the workers can build; inputs and what is right come before something runs.
@@ -251,7 +251,7 @@ class LocalMeasurer(Measurer):
         client = self._started()
         client.lanes.rest()
         trials = [client.trial(program, always=True) for program in programs]
-        timing, io_bytes = client.new_session(), self._task.workload.io_bytes
+        timing, io_bytes = client.new_session(), client.workload.io_bytes
         with unless_done(self._give_up):
             client.await_built(trials)
             mark_duplicates(trials)
@@ -378,21 +378,6 @@ class ActivitySeconds:
             self.taken[activity] += self.clock() - begin
 
 
-@frozen
-class TaskInputs:
-    """A task as it is described to workers.
-
-    Attributes:
-        workload: What candidates compute.
-        program: The imported program's text form, if there is one.
-        seed: Seed of the random inputs, and of the order of turns.
-    """
-
-    workload: Workload
-    program: str | None
-    seed: int
-
-
 # How often to ask whether another process has ended its turn.
 _TURN_SECONDS = 0.02
 
@@ -403,7 +388,9 @@ class TaskClient:
 
     Attributes:
         workers: The workers.
-        task: Its description.
+        workload: What candidates compute.
+        program: The imported program's text form, if there is one.
+        seed: Seed of the random inputs, and of the order of turns.
         seconds: Counts wall seconds.
         dispatcher: Gives them the jobs of the task.
         building: Has them build.
@@ -415,7 +402,9 @@ class TaskClient:
     """
 
     workers: MeasureWorkers
-    task: TaskInputs
+    workload: Workload
+    program: str | None
+    seed: int
     seconds: ActivitySeconds
     dispatcher: Dispatcher
     building: Building
@@ -429,15 +418,21 @@ class TaskClient:
     _trials: int = field(default=0, init=False)
 
     @staticmethod
-    def of(workers: MeasureWorkers, task: TaskInputs, seconds: ActivitySeconds) -> TaskClient:
+    def of(
+        workers: MeasureWorkers,
+        workload: Workload,
+        program: str | None,
+        seed: int,
+        seconds: ActivitySeconds,
+    ) -> TaskClient:
         """A task that workers which have been started know nothing of yet."""
         setup = workers.setup
-        dispatcher, rng = workers.admit(), np.random.default_rng(task.seed)
-        plausibility = workers.plausibility(task.workload)
+        dispatcher, rng = workers.admit(), np.random.default_rng(seed)
+        plausibility = workers.plausibility(workload)
 
         def new_session(lane: int | None = None) -> TimingSession:
             # Lanes take their turns at the same time: each has a generator of its own.
-            own = rng if lane is None else np.random.default_rng([task.seed, lane])
+            own = rng if lane is None else np.random.default_rng([seed, lane])
             pool = dispatcher.pool
             return TimingSession(pool, setup.protocol, own, plausibility=plausibility)
 
@@ -445,7 +440,9 @@ class TaskClient:
         files = ExitStack()
         client = TaskClient(
             workers,
-            task,
+            workload,
+            program,
+            seed,
             seconds,
             dispatcher,
             Building(dispatcher, setup.protocol),
@@ -474,16 +471,15 @@ class TaskClient:
         """
         if self.inputs == kind:
             return
-        task, setup = self.task, self.workers.setup
-        seed = task.seed + (kind == "rematch")
-        files = reserve_reference(task.workload, seed)
+        setup, seed = self.workers.setup, self.seed + (kind == "rematch")
+        files = reserve_reference(self.workload, seed)
         # To the end: a worker may still be about to read those before these.
         self._files.callback(files.close)
         message = {
             "op": "task",
             "task": self.dispatcher.task,
-            "workload": task.workload.to_json(),
-            "program": task.program,
+            "workload": self.workload.to_json(),
+            "program": self.program,
             "target": setup.target.to_json(),
             "threads": setup.threads,
             "cpus": list(self.workers.cpus),
@@ -556,7 +552,7 @@ class TaskClient:
         """Begin to build what comes next, unless a timing would be disturbed by it."""
         for batch in list(batches) if self.workers.overlaps else list(batches)[:1]:
             if not batch.chunk:
-                self.building.add(batch.next_chunk(_CHUNK_PER_WORKER * self.workers.count))
+                self.building.begin(batch.next_chunk(_CHUNK_PER_WORKER * self.workers.count))
 
     def await_built(self, trials: Sequence[Trial]) -> None:
         """Have programs built; inputs are filled in meanwhile."""

@@ -157,7 +157,7 @@ class MeasureWorkers(ABC):
             pool = self._make_pool(folder)
             on_failure.pop_all()
         end = ending_with(self, pool.close, folder.remove)
-        self._running = _Running(pool, Dispatcher(pool, self.setup.observers), end)
+        self._running = _Running(pool, Dispatcher(pool, list(self.setup.observers)), end)
         pool.start()
 
     def publish(self, files: ReferenceFiles) -> Message:
@@ -364,7 +364,7 @@ class EnginePool(JobPool):
         self._racers: list[Machine] = []
         self._built: dict[tuple[str, int], _Built] = {}
         self._in_flight: dict[int, Job] = {}
-        self._arrived: list[tuple[int, Reply]] = []
+        self._arrived: list[tuple[Job, Reply]] = []
         self._undelivered: list[Reply] = []
         self._leases: dict[Position, Lease] = {}
         self._checked: dict[Position, float] = {}
@@ -387,7 +387,7 @@ class EnginePool(JobPool):
 
     @property
     def idle(self) -> bool:
-        return not (self._in_flight or self._arrived or self._undelivered)
+        return not (self._in_flight or self._undelivered)
 
     @property
     def is_quiet(self) -> bool:
@@ -456,19 +456,9 @@ class EnginePool(JobPool):
         for name in [name for name in self._leases if name not in timing]:
             self._leases.pop(name).release()
         for name in sorted(map(str, timing)):
-            lease = self._leases.get(name)
-            if lease is None or not lease.is_valid:
-                self._lease(name)
-
-    def _lease(self, name: str) -> None:
-        """Wait for the right to time on a machine, unless the machine goes."""
-        while any(machine.name == name for machine in self._racers):
-            lease = self._engine.lease(name, self._lease_seconds)
-            if lease is not None:
-                self._leases[name] = lease
-                self._check_drift(name)
-                return
-            self._step(_POLL_SECONDS)
+            # Unless the machine goes.
+            while self.place_at(name) is not None and not self.try_lease(name):
+                self._step(_POLL_SECONDS)
 
     def _check_drift(self, name: str) -> None:
         """Time the reference program, if that was long ago."""
@@ -504,7 +494,7 @@ class EnginePool(JobPool):
                 now = self._clock()
                 body = {**built.body, "span": [now, now]}
                 self._in_flight[job.number] = job
-                self._arrived.append((job.number, Reply("done", body=body)))
+                self._arrived.append((job, Reply("done", body=body)))
                 return
             return self._submit(job, evolve(job, message={**message, "export": True}))
         if job.place is None or not self.holds(job.place):
@@ -524,7 +514,7 @@ class EnginePool(JobPool):
     def _submit(self, job: Job, asked: Job) -> None:
         self._in_flight[job.number] = job
         future = self._engine.submit(asked)
-        future.add_done_callback(lambda done: self._arrived.append((job.number, done.result())))
+        future.add_done_callback(lambda done: self._arrived.append((job, done.result())))
 
     def poll(self, seconds: float = _POLL_SECONDS) -> list[Reply]:
         ready = self._undelivered or (self._arrived and self._racers)
@@ -559,16 +549,13 @@ class EnginePool(JobPool):
 
     def _take_in(self) -> None:
         arrived, self._arrived = self._arrived, []
-        for number, reply in arrived:
-            job = self._in_flight.get(number)
-            if job is None:
-                continue
+        for job, reply in arrived:
             if not self._racers and "artefact" in reply.body:
                 # Built, and no machine is there that could time it: it waits for one.
-                self._arrived.append((number, reply))
+                self._arrived.append((job, reply))
                 continue
-            del self._in_flight[number]
-            self._undelivered.append(self._understood(job, reply))
+            if self._in_flight.pop(job.number, None) is not None:
+                self._undelivered.append(self._understood(job, reply))
 
     def _understood(self, job: Job, reply: Reply) -> Reply:
         """A reply as those of the workers of one machine are."""
