@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 from attrs import define, evolve, field, frozen
 
@@ -43,7 +42,6 @@ from autotune.targets import Target
 __all__ = [
     "EnginePool",
     "EngineWorkers",
-    "MakeWorkers",
     "MeasureWorkers",
     "SharedWorkers",
     "WorkerSetup",
@@ -73,13 +71,6 @@ class WorkerSetup:
     protocol: MeasureProtocol = field(factory=MeasureProtocol)
     observers: tuple[str, ...] = ()
     count: int | None = None
-
-
-class MakeWorkers(Protocol):
-    """Makes workers for a run."""
-
-    def __call__(self, setup: WorkerSetup, *, is_late: Callable[[], bool]) -> MeasureWorkers:
-        """Workers that are not started yet."""
 
 
 @define(eq=False)
@@ -284,16 +275,18 @@ class SharedWorkers:
         self.is_late: Callable[[], bool] = lambda: False
         self._workers: list[MeasureWorkers] = []
 
-    def get(self, setup: WorkerSetup, make: MakeWorkers | None = None) -> MeasureWorkers:
+    def get(
+        self, setup: WorkerSetup, make: Callable[..., MeasureWorkers] = Workers
+    ) -> MeasureWorkers:
         """Return workers that are made for this, new ones if there are none.
 
         Args:
             setup: What they are made for.
-            make: Makes new ones; by default processes of this machine.
+            make: Makes new ones, given the setup and ``is_late``.
         """
         found = next((workers for workers in self._workers if workers.setup == setup), None)
         if found is None:
-            found = (make or Workers)(setup, is_late=lambda: self.is_late())
+            found = make(setup, is_late=lambda: self.is_late())
             self._workers.append(found)
         return found
 
