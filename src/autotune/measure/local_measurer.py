@@ -134,7 +134,7 @@ class LocalMeasurer(Measurer):
         self._workers: MeasureWorkers = (
             Workers(setup, clock) if shared is None else shared.get(setup)
         )
-        self._task = workload, program, seed
+        self._workload, self._program, self._seed = workload, program, seed
         self._seconds = ActivitySeconds(clock)
         self._batches: deque[Batch[Trial]] = deque()
         self._client: TaskClient | None = None
@@ -163,7 +163,9 @@ class LocalMeasurer(Measurer):
         """Start the workers, which import the compiler, and return at once."""
         self._workers.start()
         if self._client is None:
-            self._client = TaskClient.of(self._workers, *self._task, self._seconds)
+            self._client = TaskClient.of(
+                self._workers, self._workload, self._program, self._seed, self._seconds
+            )
 
     def wait_ready(self) -> None:
         """Wait until the workers can build; inputs and what is right come before something runs.
@@ -434,7 +436,7 @@ class TaskClient:
             # Lanes take their turns at the same time: each has a generator of its own.
             own = rng if lane is None else np.random.default_rng([seed, lane])
             pool = dispatcher.pool
-            return TimingSession(pool, setup.protocol, own, plausibility=plausibility)
+            return workers.session(pool, setup.protocol, own, plausibility=plausibility)
 
         timing = new_session()
         files = ExitStack()

@@ -28,6 +28,7 @@ from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
 from autotune.measure.plausibility import SHORTEST_CALL, Plausibility, measure_rates
 from autotune.measure.pool import WorkerPool
 from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.timing_session import TimingSession
 from autotune.measure.validation import ReferenceFiles
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import Message
@@ -104,9 +105,11 @@ class MeasureWorkers(ABC):
         free_cpus: CPUs of this machine on which others may build meanwhile.
         timing_lock: Keeps other processes from timing on the same CPUs.
         overlaps: Whether building while something is timed does not disturb.
+        session: How what they hold is timed.
         on_this_machine: Whether its rates bound what programs take.
     """
 
+    session: type[TimingSession] = TimingSession
     cpus: tuple[int, ...] = ()
     free_cpus: tuple[int, ...] = ()
     overlaps = on_this_machine = True
