@@ -14,10 +14,8 @@ from autotune.errors import InvalidValueError, one_line
 from autotune.external.given import given_program
 from autotune.external.program import ExternalProgram
 from autotune.external.worker import MODULE, ExternalTask
-from autotune.ir.workloads import Workload
 from autotune.measure import LocalMeasurer, MeasurerContext, SharedWorkers, WorkerStartFailed
-from autotune.measure.jobs import Job, Place, Reply
-from autotune.measure.plausibility import Plausibility
+from autotune.measure.jobs import Job, Place, Reply, Steps
 from autotune.measure.pool import WorkerPool
 from autotune.measure.racing import Race
 from autotune.measure.timing_session import TimingSession
@@ -27,7 +25,7 @@ from autotune.measure.workers import MeasureWorkers, WorkerSetup
 from autotune.plugins.options import NoOptions, read_options
 from autotune.process.channel import Message
 from autotune.process.memory import affordable_workers
-from autotune.process.private_folder import make_private_folder
+from autotune.process.private_folder import PrivateFolder
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 
@@ -57,14 +55,14 @@ class RepeatedRuns(TimingSession):
         """Return whether a candidate was timed in this session."""
         return digest in self._timed
 
-    def screen(self, trial: Trial) -> None:
+    def screen(self, trial: Trial) -> Steps[None]:
         """Check a program and time it; it ends with an outcome unless its worker has ended."""
-        if self._check(trial, self.latency or None, self._protocol.deadlines):
+        if (yield from self._check(trial, self.latency or None, self._protocol.deadlines)):
             trial.finish()
             self._timed.add(trial.digest)
             self.lead(None, min(trial.latency, self.latency or trial.latency))
 
-    def rematch(self, trials: Sequence[Trial]) -> None:
+    def rematch(self, trials: Sequence[Trial]) -> Steps[None]:
         """Run programs in turns, as long as that takes seconds."""
         race = Race.under(self._protocol, len(trials))
         end = self._clock() + _TURN_SECONDS
@@ -73,7 +71,8 @@ class RepeatedRuns(TimingSession):
             is_long = race.running and race.rounds >= _LEAST_TURNS and self._clock() > end
             return not race.running or race.over or bool(is_long)
 
-        race.run(self._turns(trials), self._rng, is_over=is_over, needs_first=False)
+        for number, placement in race.turns(self._rng, is_over=is_over, needs_first=False):
+            race.note(number, (yield from self.turn(trials[number], placement)))
         if any(it.outcome is None and not self.is_held(it) for it in trials):
             return
         for number, trial in enumerate(trials):
@@ -82,11 +81,12 @@ class RepeatedRuns(TimingSession):
                 trial.finish()
             elif trial.outcome is None:
                 # A single program has no turns.
-                self.screen(trial)
+                yield from self.screen(trial)
 
-    def turn(self, trial: Trial, placement: int) -> list[float] | None:
-        """Seconds of one run, in a list; None when the program is gone or has failed."""
-        return self._sample(trial, 1, placement)
+    def turn(self, trial: Trial, placement: int) -> Steps[float | None]:
+        """Seconds of one run; None when the program is gone or has failed."""
+        samples = yield from self._sample(trial, 1, placement)
+        return None if samples is None else samples[0]
 
 
 class ExternalPool(WorkerPool):
@@ -164,12 +164,9 @@ class ExternalWorkers(MeasureWorkers):
         """Number of processes that build."""
         return self.setup.count or 1
 
-    def start(self) -> None:
-        """See :meth:`MeasureWorkers.start`."""
-        if self._running is not None:
-            return
-        setup, folder = self.setup, make_private_folder()
-        pool = ExternalPool(
+    def _make_pool(self, folder: PrivateFolder) -> ExternalPool:
+        setup = self.setup
+        return ExternalPool(
             setup.backend,
             setup.threads,
             {},
@@ -181,20 +178,10 @@ class ExternalWorkers(MeasureWorkers):
             is_late=self._is_late,
             module=MODULE,
         )
-        self._run(pool, folder)
-        pool.start()
 
     def publish(self, files: ReferenceFiles) -> Message:
         """See :meth:`MeasureWorkers.publish`; there are no inputs."""
         return {"environment": dict(os.environ)}
-
-    def plausibility(self, workload: Workload) -> Plausibility | None:
-        """None: nothing is known of the program."""
-        return None
-
-    def take_warnings(self) -> list[str]:
-        """None."""
-        return []
 
 
 class ExternalMeasurer(LocalMeasurer):
@@ -204,7 +191,7 @@ class ExternalMeasurer(LocalMeasurer):
 
     @property
     def _external(self) -> ExternalProgram:
-        return given_program(self._task.program)
+        return given_program(self._program)
 
     def wait_ready(self) -> None:
         """See :meth:`Measurer.wait_ready`; what is right is found out first.
