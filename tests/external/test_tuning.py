@@ -236,6 +236,23 @@ def test_a_function_is_tuned(tmp_path: Path) -> None:
     assert found.program.name.endswith("measure")
 
 
+def test_a_function_finds_what_was_built_for_it(tmp_path: Path) -> None:
+    def measure(n: int) -> float:
+        return float(Path(os.environ["AUTOTUNE_WORKDIR"], "made").read_text()) * 1e-3
+
+    found = autotune.external(
+        {"n": [5, 3, 4]},
+        measure=measure,
+        default={"n": 5},
+        build=["sh", "-c", 'test $1 != 4 && echo $1 > "$2/made"', "sh", "{n}", "{workdir}"],
+        trials=3,
+        database=str(tmp_path / "a.db"),
+        **GRID,
+    )
+    assert found.config == {"n": 3} and found.latency == pytest.approx(0.003)
+    assert found.result.outcomes["build_error"] == 1
+
+
 def test_a_function_of_a_module_is_imported_in_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text(
         "import sys\nsys.modules['autotune_seen'] = sys\ndef measure(n):\n    return n * 1e-3\n"
