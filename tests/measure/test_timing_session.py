@@ -197,7 +197,7 @@ def test_one_that_may_be_the_best_waits_for_its_turns() -> None:
 
 
 def test_turns_in_which_the_best_one_is_lost_are_taken_again_where_it_can_be_had() -> None:
-    """One turn tells that a program is faster, and not by how much: another may seem the best."""
+    """A single turn tells that a program is faster, and not by how much."""
     machine = Machine()
     timing, leader = with_leader(machine)
     trial = machine.trial(1, Program(0.5e-3, worker=1))

@@ -139,7 +139,7 @@ class MeasureWorkers(ABC):
 
     @abstractmethod
     def _make_pool(self, folder: PrivateFolder) -> JobPool:
-        """What does the jobs, not started; its files go to a folder."""
+        """The pool that does jobs, not started; its files go to a folder."""
 
     def start(self) -> None:
         """Start them, and return at once: they import the compiler. Again, it does nothing."""

@@ -313,7 +313,7 @@ class SupervisedEngine(QueuedEngine[Member]):
 
     @property
     def _ready(self) -> list[Member]:
-        """Those that take jobs, by name."""
+        """Members that take jobs, by name."""
         return [it for _, it in sorted(self._members.items()) if it.is_ready]
 
     def _timer(self, machine: str) -> Member | None:
