@@ -149,7 +149,7 @@ def test_a_parameter_without_a_placeholder_is_warned_of(cli: Any) -> None:
         ('"sh", "-c"', '"no-such-command", "-c"', "cannot start 'no-such-command'"),
         ("[parameters]", "[paramters]", "Did you mean 'parameters'?"),
         ("[run]", "[run", "is no TOML"),
-        ("repeats = 1", "repeats = '1'", "run.repeats is a whole number, not '1'"),
+        ("repeats = 1", "repeats = '1'", "run.repeats is not a whole number: '1'"),
     ],
 )
 def test_bad_input_is_one_line(old: str, new: str, message: str, cli: Any) -> None:

@@ -230,8 +230,14 @@ def test_mistakes(wrong: str) -> None:
         ({"strategy": "random", "constraints": ["print(block)"]}, "calls a function"),
         ({"strategy": "random", "constraints": ["block > 999"]}, "is empty"),
         ({"strategy": "random", "constraints": ["block > 9"], "configs": ALL}, "not both"),
-        ({"strategy": "random", "parameters": {"block": 4}}, "give a list of them"),
-        ({"strategy": "random", "parameters": ["block"]}, "or Parameters, not 'block'"),
+        (
+            {"strategy": "random", "parameters": {"block": 4}},
+            "'block': a table with keys",
+        ),
+        (
+            {"strategy": "random", "parameters": ["block"]},
+            r"a table .* not \['block'\]",
+        ),
     ],
 )
 def test_what_no_search_can_be_made_of(arguments: dict[str, Any], message: str) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import re
 
 import pytest
 
-from autotune.external.candidates import build_failure, run_failure, seconds_of
+from autotune.external.processes import Call
 from autotune.external.program import ExternalProgram
+from autotune.external.results import NoResult, seconds_of
 from autotune.external.specs import program_of
-from autotune.store.records import Outcome
-
-DONE = {"status": 0, "seconds": 0.25, "ended": "", "stdout": "", "stderr": ""}
 
 
 def program(read: dict[str, str], unit: str = "s") -> ExternalProgram:
@@ -32,7 +30,7 @@ def program(read: dict[str, str], unit: str = "s") -> ExternalProgram:
     ],
 )
 def test_results(read: dict[str, str], unit: str, printed: str, seconds: float) -> None:
-    found = seconds_of(program(read, unit), {**DONE, "stdout": printed})
+    found = seconds_of(program(read, unit), Call(0.25), printed)
     assert found == pytest.approx(seconds)
 
 
@@ -56,36 +54,14 @@ def test_results(read: dict[str, str], unit: str, printed: str, seconds: float) 
     ],
 )
 def test_what_is_no_result(read: dict[str, str], printed: str, message: str) -> None:
-    found = seconds_of(program(read), {**DONE, "stdout": printed})
-    assert isinstance(found, Outcome)
-    assert found.status == "invalid" and message in found.message
+    with pytest.raises(NoResult, match=re.escape(message)) as refusal:
+        seconds_of(program(read), Call(0.25), printed)
+    assert refusal.value.status == "invalid"
 
 
 @pytest.mark.parametrize("value", [None, math.nan, -math.inf, 0.0])
 def test_what_no_function_may_return(value: float | None) -> None:
     spec = {"parameters": {"n": [1]}, "run": {"function": "a:b"}}
-    found = seconds_of(program_of(spec, "."), {"wall": 1.0, "value": value})
-    assert isinstance(found, Outcome) and found.status == "invalid"
-
-
-@pytest.mark.parametrize(
-    "body,build,run",
-    [
-        ({"status": 0}, None, None),
-        ({"status": 1, "stderr": "a.c:3: error"}, "build_error", "crash"),
-        ({"status": -11}, "build_error", "crash"),
-        ({"status": -9, "ended": "timeout"}, "timeout", "timeout"),
-        ({"status": -9, "ended": "output"}, "invalid", "invalid"),
-        ({"status": None, "stderr": "cannot start 'cc'"}, "build_error", "crash"),
-        ({"died": "killed by SIGKILL"}, "crash", "crash"),
-        ({"status": 0, "raised": "ValueError: no"}, None, "crash"),
-    ],
-)
-def test_failures_are_outcomes(body: dict[str, Any], build: str | None, run: str | None) -> None:
-    whole = body if "died" in body else {**DONE, **body}
-    built, ran = build_failure(whole, 1.0), run_failure(whole, 1.0)
-    assert (built and built.status, ran and ran.status) == (build, run)
-    if body.get("stderr"):
-        assert built is not None and body["stderr"] in built.message
-    if body.get("status") == -11:
-        assert ran is not None and "SIGSEGV" in ran.message
+    with pytest.raises(NoResult) as refusal:
+        seconds_of(program_of(spec, "."), Call(1.0, value))
+    assert refusal.value.status == "invalid"

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
-from autotune.external.program import ExternalProgram
+from autotune.external.program import ExternalProgram, parameter_of
 from autotune.external.specs import (
-    parameter_of,
     parameters_of_text,
     program_of,
     program_of_text,
@@ -177,8 +176,8 @@ def test_files_that_commands_name_are_part_of_a_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path,value,message",
     [
-        ("run", None, "the spec of 'external' needs 'run'"),
-        ("parameters", None, "the spec of 'external' needs 'parameters'"),
+        ("run", None, "it lacks 'run'"),
+        ("parameters", None, "it lacks 'parameters'"),
         ("parameters", {}, "there are no parameters to tune"),
         ("parameters", [1], "parameters: a table with keys is needed"),
         ("parameters/tile", 8, "parameter 'tile': a table with keys is needed"),
@@ -190,13 +189,14 @@ def test_files_that_commands_name_are_part_of_a_program(tmp_path: Path) -> None:
         ("parameters/unroll/range/to", 10**9, "values; there can be 4096"),
         ("parameters/level/values", ["a", "a"], "has value 'a' twice"),
         ("parameters/level/values", [[]], "values are numbers, texts or truth values"),
-        ("constraints", "x", "constraints: a list is needed"),
-        ("constraints", [3], "a list of texts is needed"),
-        ("name", 3, "name is a text, not 3"),
-        ("build", {}, "build needs 'command'"),
+        ("constraints", "x", "constraints is not a list: 'x'"),
+        ("constraints", [3], "constraints is not a text: 3"),
+        ("name", 3, "name is not a text: 3"),
+        ("run/command", 3, "run.command: a command is a text or a list of texts, not 3"),
+        ("build", {}, "build lacks 'command'"),
         ("build/timeout", -1, "build.timeout must be a positive number"),
-        ("run/timeout", True, "run.timeout is a number, not True"),
-        ("run/repeats", 1.5, "run.repeats is a whole number"),
+        ("run/timeout", True, "run.timeout is not a number: True"),
+        ("run/repeats", 1.5, "run.repeats is not a whole number: 1.5"),
         ("run/repeats", 0, "run.repeats must be a whole number from 1"),
         ("run", {"command": "a", "function": "b:c"}, "run has a command or a function"),
         ("run", {"function": "b"}, "run.function is module:function, not 'b'"),
@@ -211,7 +211,7 @@ def test_files_that_commands_name_are_part_of_a_program(tmp_path: Path) -> None:
         ("validate/reference", "gone.npy", "there is no file 'gone.npy'"),
         ("run/command", "{workdir}/a {tile}", "put {output} into run.command"),
         ("parameters/tile", [4, 8], "there is no default of tile"),
-        ("environment/A", 3, "environment.A is a text"),
+        ("environment/A", 3, "environment variable 'A' cannot be 3"),
         ("environment/A=B", "3", "environment variable 'A=B' cannot be"),
         ("files", ["gone"], "there is no file 'gone'"),
         ("directory", "gone", "there is no folder"),
@@ -241,6 +241,11 @@ def test_an_unknown_word_is_named_with_what_is_near(
 ) -> None:
     with pytest.raises(UnknownNameError, match=f"Did you mean .*'{near}'"):
         program_of(changed(path, value), tmp_path)
+
+
+def test_a_placeholder_is_a_name_and_nothing_else(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="placeholder in run.command: 'tile.__class__'"):
+        program_of(changed("run/command", "cc {tile.__class__} {output}"), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,16 @@ import autotune
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.external import ExternalResult, program_of, recorded_configuration, tune_external
 from autotune.external.backend import ExternalBackend
-from autotune.external.measurer import ExternalMeasurer
+from autotune.external.given import given_program, note_given
+from autotune.external.measurer import make_external_measurer
+from autotune.measure import MeasurerContext, SharedWorkers
+from autotune.measure.workers import WorkerSetup
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.interrupts import TuningInterrupted
 from autotune.store.database import RecordFilter
 from autotune.store.records import Record
 from autotune.store.sqlite import open_database
+from autotune.targets import detect_cpu
 
 GRID: dict[str, Any] = {
     "parts": {"strategy": "grid"},
@@ -103,7 +107,7 @@ FAULTS = {
     "silent": ("echo took 1 ms", "wrong_result", "it wrote no output"),
     "garbage": ("head -c 999 /dev/urandom; echo right > $2", "invalid", "matches nothing"),
     "nan": ("echo right > $2; echo took nan ms", "invalid", "the result is nan"),
-    "worker": ("kill -KILL $PPID; sleep 1000", "crash", "the worker was lost in run"),
+    "worker": ("kill -KILL $PPID; sleep 1000", "crash", "worker failed during run"),
     "build": ("", "build_error", "exited with status 1: a.c:3: error: build"),
 }
 
@@ -203,8 +207,6 @@ def test_a_record_runs_nothing(tmp_path: Path) -> None:
     (record,) = records(tmp_path)
     with pytest.raises(AutotuneError, match="which a record does not run"):
         autotune.compile_record(record)
-    from autotune.external.given import given_program
-
     with pytest.raises(InvalidValueError, match="run only for who gives it"):
         given_program((record.program or "").replace("took", "TOOK"))
     assert ExternalBackend().imports(record.program) is False
@@ -232,6 +234,23 @@ def test_a_function_is_tuned(tmp_path: Path) -> None:
     assert found.config == {"n": 2, "fault": "none"}
     assert found.result.outcomes["crash"] == found.result.outcomes["wrong_result"] == 2
     assert found.program.name.endswith("measure")
+
+
+def test_a_function_finds_what_was_built_for_it(tmp_path: Path) -> None:
+    def measure(n: int) -> float:
+        return float(Path(os.environ["AUTOTUNE_WORKDIR"], "made").read_text()) * 1e-3
+
+    found = autotune.external(
+        {"n": [5, 3, 4]},
+        measure=measure,
+        default={"n": 5},
+        build=["sh", "-c", 'test $1 != 4 && echo $1 > "$2/made"', "sh", "{n}", "{workdir}"],
+        trials=3,
+        database=str(tmp_path / "a.db"),
+        **GRID,
+    )
+    assert found.config == {"n": 3} and found.latency == pytest.approx(0.003)
+    assert found.result.outcomes["build_error"] == 1
 
 
 def test_a_function_of_a_module_is_imported_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -318,10 +337,15 @@ def test_an_interrupted_call_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_a_run_of_which_the_time_is_over_is_killed(tmp_path: Path) -> None:
     made = spec(run={"command": ["sh", "-c", "touch begun; sleep 1000", "{n}"]}, read={}, unit="s")
-    is_late = (tmp_path / "begun").exists
-    measurer = ExternalMeasurer(program_of(made, tmp_path), 1, is_late=is_late)
-    with pytest.raises(TimeIsOver), measurer:
+    program = program_of(made, tmp_path)
+    workload = note_given(program).sketch.workload
+    shared = SharedWorkers()
+    shared.is_late = (tmp_path / "begun").exists
+    setup = WorkerSetup("external", detect_cpu(), 1)
+    context = MeasurerContext(setup=setup, workload=workload, program=program.text, workers=shared)
+    with pytest.raises(TimeIsOver), make_external_measurer(context) as measurer:
         measurer.measure_baselines([None])
+    shared.close()
     assert pids_in(tmp_path) == []
 
 

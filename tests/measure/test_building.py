@@ -73,7 +73,7 @@ class Compilers:
 def build(compilers: Compilers, count: int) -> tuple[Building, list[Trial]]:
     building = Building(cast(Dispatcher, compilers), MeasureProtocol())
     trials = [Trial(number, toy_candidate(number + 1)) for number in range(count)]
-    building.add(trials)
+    building.begin(trials)
     building.await_all(trials)
     return building, trials
 
@@ -171,7 +171,7 @@ def test_an_abandoned_trial_has_no_duplicates() -> None:
     building, first = build(compilers, 1)
     building.abandon()
     later = [Trial(number, toy_candidate(number + 1)) for number in (1, 2)]
-    building.add(later)
+    building.begin(later)
     building.await_all(later)
     assert measure(building, later) == [1]
     assert first[0].outcome is None

@@ -19,34 +19,12 @@ from autotune.testing.reference_backend import REFERENCE_BACKEND, virtual_latenc
 OK = Outcome("ok", 1.0, (1.0,))
 
 
-def trials(candidates: list[Candidate], known: str) -> list[Trial]:
-    """Trials, of which those marked with ``x`` have an outcome."""
-    made = [Trial(number, candidate) for number, candidate in enumerate(candidates)]
-    for trial, mark in zip(made, known, strict=False):
-        trial.outcome = OK if mark == "x" else None
-    return made
-
-
-@pytest.mark.parametrize(
-    ("known", "in_order", "rest"),
-    [("xx.x.x", [0, 1], [1, 3, 5]), (".xx", [], [1, 2]), ("", [], []), ("xx", [0, 1], [1])],
-)
-def test_after_an_interrupt_all_that_is_known_is_told(
-    candidates: list[Candidate], known: str, in_order: list[int], rest: list[int]
-) -> None:
-    batch, told = Batch(trials(candidates, known)), []
-    batch.tell(lambda position, outcome: told.append(position))
-    assert told == in_order
-    told.clear()
-    batch.tell_rest(lambda position, outcome: told.append(position))
-    assert told == rest
-
-
 def test_an_outcome_is_told_again_when_telling_it_was_interrupted(
     candidates: list[Candidate],
 ) -> None:
-    batch = Batch(trials(candidates, "xxx"))
-    told = []
+    batch, told = Batch([Trial(at, it) for at, it in enumerate(candidates[:3])]), list[int]()
+    for trial in batch.trials:
+        trial.outcome = OK
 
     def interrupt(position: int, outcome: Outcome) -> None:
         if position == 1:

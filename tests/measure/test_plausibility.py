@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from attrs import evolve
 from clocked_backend import CLOCKED_BACKEND
-from simulated_workers import Machine, Program
+from simulated_workers import Machine, Program, Session, session
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 import autotune
 from autotune.ir.expressions import Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, elementwise, gemm
-from autotune.measure import MeasureProtocol
 from autotune.measure.plausibility import SHORTEST_CALL, Plausibility, peak_rate
-from autotune.measure.timing_session import TimingSession
 from autotune.store.database import RecordFilter
 from autotune.store.failures import grouped_failures
 from autotune.store.sqlite import open_database
@@ -106,20 +103,15 @@ def test_rates_of_this_machine_grow_with_its_cores() -> None:
     assert 1e8 < flops < 1e13 and 1e8 < bandwidth < 1e13
 
 
-def session(machine: Machine, least: float) -> TimingSession:
+def held_to(machine: Machine, least: float) -> Session:
     """A session that takes the machine's time for its own."""
-    return TimingSession(
-        machine.dispatcher,
-        MeasureProtocol(),
-        np.random.default_rng(0),
-        plausibility=Plausibility(least, "it is a test"),
-        clock=lambda: machine.now,
-    )
+    bounds = Plausibility(least, "it is a test")
+    return session(machine, plausibility=bounds, clock=lambda: machine.now)
 
 
 def test_a_program_that_claims_too_little_does_not_lead() -> None:
     machine = Machine()
-    timing = session(machine, least=1e-4)
+    timing = held_to(machine, least=1e-4)
     liar = machine.trial(1, Program(1e-300))
     timing.screen(liar)
     assert liar.outcome is not None and liar.outcome.status == "implausible"
@@ -132,7 +124,7 @@ def test_a_program_that_claims_too_little_does_not_lead() -> None:
 
 def test_a_program_that_begins_to_lie_in_its_turns_does_not_win() -> None:
     machine = Machine()
-    timing = session(machine, least=1e-4)
+    timing = held_to(machine, least=1e-4)
     leader, liar = machine.trial(0, Program(1e-3)), machine.trial(1, Program(1e-3))
     timing.screen(leader)
     timing.screen(liar)
@@ -144,13 +136,8 @@ def test_a_program_that_begins_to_lie_in_its_turns_does_not_win() -> None:
 
 def test_a_program_that_claims_more_than_has_passed() -> None:
     machine = Machine()
-    timing = TimingSession(
-        machine.dispatcher,
-        MeasureProtocol(),
-        np.random.default_rng(0),
-        plausibility=Plausibility(SHORTEST_CALL, ""),
-        clock=lambda: machine.now / 100,
-    )
+    bounds = Plausibility(SHORTEST_CALL, "")
+    timing = session(machine, plausibility=bounds, clock=lambda: machine.now / 100)
     trial = machine.trial(0, Program(1e-3))
     timing.screen(trial)
     assert trial.outcome is not None and trial.outcome.status == "implausible"

@@ -29,11 +29,13 @@ def rematch(machine: Machine, *programs: Program) -> list[Trial]:
 def test_long_calls_have_one_sample_in_a_turn() -> None:
     machine = Machine()
     timing = session(machine)
-    short = machine.trial(0, Program(1e-3))
-    long = machine.trial(1, Program(LONG_SECONDS))
-    assert timing.check(short) and timing.check(long)
-    assert len(timing.turn(short, 0) or ()) == PROTOCOL.samples_per_turn
-    assert len(timing.turn(long, 0) or ()) == 1
+    for number, seconds, samples in ((0, 1e-3, PROTOCOL.samples_per_turn), (1, LONG_SECONDS, 1)):
+        trial = machine.trial(number, Program(seconds))
+        assert timing.check(trial)
+        began = machine.now
+        assert timing.turn(trial, 0) == pytest.approx(seconds)
+        calls = machine.programs[number].calls
+        assert machine.now - began == pytest.approx(samples * calls * seconds)
 
 
 def test_samples_of_a_rematch_are_of_the_same_turns() -> None:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
 import pytest
-from simulated_workers import Machine, Program, drifting, session, toy_candidate
+from simulated_workers import Machine, Program, Session, drifting, session, toy_candidate
 
 from autotune.measure import MeasureProtocol
-from autotune.measure.jobs import Place, Reply
-from autotune.measure.timing_session import TimingSession
+from autotune.measure.jobs import Job, Reply
 from autotune.measure.trial import Leader, Trial
-from autotune.process.channel import Message
 from autotune.store.records import Comparison, Outcome
 
 PROTOCOL = MeasureProtocol()
 
 
-def with_leader(machine: Machine, seconds: float = 1e-3) -> tuple[TimingSession, Trial]:
+def with_leader(machine: Machine, seconds: float = 1e-3) -> tuple[Session, Trial]:
     """A session whose best program so far is number 0, held by worker 0."""
     timing, leader = session(machine), machine.trial(0, Program(seconds))
     timing.screen(leader)
@@ -196,6 +194,18 @@ def test_one_that_may_be_the_best_waits_for_its_turns() -> None:
     rounds = told[0][2].rounds
     assert PROTOCOL.min_rounds <= rounds <= PROTOCOL.max_rounds
     assert len(trial.outcome.samples) == 2 * PROTOCOL.min_samples - 1 + rounds
+
+
+def test_turns_in_which_the_best_one_is_lost_are_taken_again_where_it_can_be_had() -> None:
+    """A single turn tells that a program is faster, and not by how much."""
+    machine = Machine()
+    timing, leader = with_leader(machine)
+    trial = machine.trial(1, Program(0.5e-3, worker=1))
+    timing.screen(trial)
+    machine.programs[0].good_samples = PROTOCOL.samples_per_turn
+    machine.programs[0].then = "lost"
+    timing.settle(repeats_lost=True)
+    assert not timing.leads(leader.digest) and trial.outcome is None and timing.is_untimed(trial)
 
 
 def test_everybody_has_its_turn_in_random_order_and_at_changing_places() -> None:
@@ -444,10 +454,10 @@ def test_a_leader_that_fails_its_check_is_no_measure() -> None:
 class CutOffMachine(Machine):
     """A machine on which every check is late."""
 
-    def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
-        super().ask(message, deadlines, place)
-        self.kill(place[0])
-        return Reply("timeout", place, "verify", deadlines["verify"])
+    def ask(self, job: Job) -> Reply:
+        place = super().ask(job).place
+        self.kill(int(place[0]))
+        return Reply("timeout", place, "verify", job.deadlines["verify"])
 
 
 @pytest.mark.parametrize(("best", "cut_off"), [(1e-3, 0.2), (0.5, 1.5)])

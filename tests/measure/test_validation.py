@@ -25,7 +25,6 @@ from autotune.measure.validation import (
     read_arrays,
     relative_bound,
     reserve_reference,
-    write_reference,
 )
 from autotune.targets import preset, resolve
 
@@ -148,7 +147,8 @@ def test_the_bound_counts_all_stages_before_an_output() -> None:
 
 def test_files_give_back_what_was_drawn() -> None:
     workload = softmax(m=4, n=4)
-    files = write_reference(workload, 7)
+    files = reserve_reference(workload, 7)
+    files.fill()
     inputs = random_inputs(workload, np.random.default_rng(7))
     (mapped,) = read_arrays(files.inputs)
     np.testing.assert_array_equal(mapped, inputs["X"])
@@ -159,7 +159,8 @@ def test_files_give_back_what_was_drawn() -> None:
 
 
 def test_nobody_can_write_to_the_files() -> None:
-    files = write_reference(softmax(m=4, n=4), 7)
+    files = reserve_reference(softmax(m=4, n=4), 7)
+    files.fill()
     for path in (*files.inputs, *files.outputs):
         before = Path(path).read_bytes()
         with open(path, "r+b", buffering=0) as file:
@@ -174,7 +175,8 @@ def test_nobody_can_write_to_the_files() -> None:
 
 def test_files_are_known_before_they_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = softmax(m=4, n=4)
-    files, wanted = reserve_reference(workload, 7), write_reference(workload, 7)
+    files, wanted = (reserve_reference(workload, 7) for _ in range(2))
+    wanted.fill()
     paths = [Path(path) for path in (*files.inputs, *files.outputs)]
     assert not any(path.stat().st_size for path in paths)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):

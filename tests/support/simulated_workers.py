@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from attrs import define, field
 
 from autotune.ir.workloads import gemm
-from autotune.measure.jobs import Dispatcher, Place, Reply
+from autotune.measure.jobs import Job, JobPool, Place, Reply, Steps
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import FirstCall, time_call
 from autotune.measure.timing_session import TimingSession
@@ -18,9 +19,10 @@ from autotune.process.channel import Message
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.store.records import Outcome
 
-__all__ = ["Machine", "Program", "drifting", "session", "steady", "toy_candidate"]
+__all__ = ["Machine", "Program", "Session", "drifting", "session", "steady", "toy_candidate"]
 
 Slowdown = Callable[[float], float]
+_Found = TypeVar("_Found")
 
 
 def toy_candidate(number: int) -> Candidate:
@@ -94,16 +96,6 @@ class Machine:
     def __attrs_post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
 
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """This, for those who want a dispatcher."""
-        return cast(Dispatcher, self)
-
-    @property
-    def pool(self) -> Machine:
-        """This knows who holds what, too."""
-        return self
-
     def trial(self, number: int, program: Program, *, baseline: bool = False) -> Trial:
         """A trial whose program is built and held."""
         trial = Trial(number, None if baseline else toy_candidate(number))
@@ -119,14 +111,22 @@ class Machine:
     def holds(self, place: Place) -> bool:
         return self.generations.get(place[0], 0) == place[1]
 
-    def settle_down(self) -> None:
-        """There is nothing to wait for."""
-
     def kill(self, worker: int) -> None:
         """Replace a worker."""
         self.generations[worker] = self.generations.get(worker, 0) + 1
 
-    def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
+    def carry_out(self, steps: Steps[_Found]) -> _Found:
+        """Do all that is asked for; returns what comes out."""
+        try:
+            job = next(steps)
+            while True:
+                job = steps.send(self.ask(job))
+        except StopIteration as end:
+            return cast(_Found, end.value)
+
+    def ask(self, job: Job) -> Reply:
+        message, deadlines, place = job.message, job.deadlines, job.place
+        assert place is not None
         program = self.programs[message["number"]]
         self.asked.append((message["op"], message["number"], message.get("placement", 0)))
         self.deadlines.append(deadlines)
@@ -184,7 +184,21 @@ class _Timed:
         return self.machine._call(self.program, number)
 
 
-def session(machine: Machine, protocol: MeasureProtocol | None = None) -> TimingSession:
+@define(eq=False)
+class Session:
+    """A session whose steps a simulated machine carries out at once."""
+
+    machine: Machine
+    timing: TimingSession
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.timing, name)
+        if not inspect.isgeneratorfunction(found):
+            return found
+        return lambda *given, **named: self.machine.carry_out(found(*given, **named))
+
+
+def session(machine: Machine, protocol: MeasureProtocol | None = None, **others: Any) -> Session:
     """A session that times on a machine, by the usual protocol where none is given."""
-    rng = np.random.default_rng(0)
-    return TimingSession(machine.dispatcher, protocol or MeasureProtocol(), rng)
+    pool, rng = cast(JobPool, machine), np.random.default_rng(0)
+    return Session(machine, TimingSession(pool, protocol or MeasureProtocol(), rng, **others))

@@ -32,6 +32,8 @@ class ThreadHandle:
     is_dead: bool = False
     frozen: threading.Event = field(factory=threading.Event)
     supervisor: Supervisor = field(init=False)
+    # Held while an event is on its way: none is once it is frozen or dead.
+    _carrying: threading.Lock = field(factory=threading.Lock)
 
     def __attrs_post_init__(self) -> None:
         self.supervisor = Supervisor(self.setup, self.news.set)
@@ -46,9 +48,15 @@ class ThreadHandle:
             self.is_over = True
             threading.Thread(target=self.supervisor.close, daemon=True).start()
 
+    def freeze(self) -> None:
+        """Keep what it has to say from now on."""
+        with self._carrying:
+            self.frozen.set()
+
     def die(self, why: str = "the actor died") -> None:
         """End as a process that was killed, which says nothing more."""
-        self.is_dead = True
+        with self._carrying:
+            self.is_dead = True
         self.kill()
         self.on_event(b"", why)
 
@@ -58,9 +66,10 @@ class ThreadHandle:
             self.news.clear()
             while self.frozen.is_set():
                 self.news.wait(0.05)
-            data = self.supervisor.take()
-            for arrived in self.cluster.fault(data):
-                if not self.is_dead:
+            with self._carrying:
+                if self.frozen.is_set() or self.is_dead:
+                    continue
+                for arrived in self.cluster.fault(self.supervisor.take()):
                     self.on_event(arrived, "")
 
 

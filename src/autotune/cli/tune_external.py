@@ -178,6 +178,6 @@ def _report(found: ExternalResult, output: Output) -> int:
     text = str if found.program.is_called else value_text
     values = ", ".join(f"{name}={text(it)}" for name, it in found.config.items())
     output.say(f"best configuration: {values}")
-    if found.program.unit.startswith("1/"):
+    if found.program.is_rate:
         output.say(f"its result: {found.value:.6g} {found.program.unit}")
     return OK

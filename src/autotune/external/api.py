@@ -10,8 +10,8 @@ from attrs import evolve, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.external.given import recorded_configuration
-from autotune.external.program import ExternalProgram
-from autotune.external.specs import parameters_of, program_of
+from autotune.external.program import ExternalProgram, is_function_name, parameters_of
+from autotune.external.specs import program_of
 from autotune.spaces.parameters import Parameter, Value
 from autotune.tuning.api import run_tasks
 from autotune.tuning.options import TuneOptions
@@ -163,16 +163,14 @@ def external(
         "parameters": _with_defaults(parameters_of(parameters), default or {}),
         "constraints": list(constraints),
         "run": how,
+        "build": build if build is None or isinstance(build, Mapping) else {"command": build},
+        "read": read,
+        "validate": validate,
         "unit": unit,
         "environment": dict(environment or {}),
         "files": list(files),
     }
-    if build is not None:
-        spec["build"] = build if isinstance(build, Mapping) else {"command": build}
-    if read is not None:
-        spec["read"] = read
-    if validate is not None:
-        spec["validate"] = validate
+    spec = {key: part for key, part in spec.items() if part is not None}
     program = program_of(spec, Path(directory).resolve())
     function = measure if callable(measure) else None
     return tune_external(evolve(program, function=function), **options)
@@ -182,7 +180,7 @@ def _run_of(measure: Measure, **limits: float) -> dict[str, Any]:
     """Way of running a configuration, as a spec says it."""
     if callable(measure):
         return {**limits, "function": _function_name(measure)}
-    named = isinstance(measure, str) and _is_function(measure)
+    named = isinstance(measure, str) and is_function_name(measure)
     return {**limits, "function" if named else "command": measure}
 
 
@@ -232,13 +230,6 @@ def _with_defaults(
     return [
         evolve(it, default=default[it.name]) if it.name in default else it for it in parameters
     ]
-
-
-def _is_function(text: str) -> bool:
-    module, colon, name = text.partition(":")
-    return bool(colon) and all(
-        part.isidentifier() for part in (*module.split("."), *name.split("."))
-    )
 
 
 def _function_name(function: Callable[..., Any]) -> str:

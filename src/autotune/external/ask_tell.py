@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import define, field, frozen
 
 from autotune.errors import InvalidValueError, PluginError
+from autotune.external.program import broken_constraint, parameters_of
 from autotune.ir.converter import JsonForm
 from autotune.models import ModelContext
 from autotune.models.cost import CostModel
-from autotune.plugins.manager import manager
-from autotune.plugins.parts import check_part, create_part
+from autotune.plugins.parts import create_part
 from autotune.search.guarded_calls import asked_of, calling, state_of
 from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
@@ -25,12 +25,12 @@ from autotune.spaces.parameters import (
     Value,
     encode_config,
     parameter_space,
-    parse_condition,
     recorded_space,
 )
 from autotune.store.records import Outcome
+from autotune.tuning.options import chosen_parts
 
-__all__ = ["AskTell", "DEFAULT_STRATEGY", "Proposal", "Trial"]
+__all__ = ["AskTell", "DEFAULT_STRATEGY", "Proposal", "Trial", "space_of"]
 
 DEFAULT_STRATEGY = "auto"
 _STATE_VERSION = 1
@@ -97,7 +97,7 @@ class _State(JsonForm):
     model_state: Mapping[str, Any]
 
 
-@frozen
+@define
 class _Known:
     """A configuration that has a number.
 
@@ -153,14 +153,20 @@ class AskTell:
         configs: Sequence[Mapping[str, Value]] | None = None,
         program: str = "external",
     ) -> None:
-        known = as_parameters(parameters)
-        self._constraints = _checked_constraints(constraints)
+        known = parameters_of(parameters)
+        if isinstance(constraints, str):
+            raise InvalidValueError(
+                f"constraints are a list of texts, not the text {constraints!r}"
+            )
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise InvalidValueError(f"a seed is a whole number from 0, not {seed!r}")
+        self._constraints = tuple(constraints)
         self._configs = None if configs is None else tuple(map(dict, configs))
-        self.space = make_space(program, known, self._constraints, self._configs)
+        self.space = space_of(program, known, self._constraints, self._configs)
         self._program = program
         self._name, self._options = strategy, dict(options or {})
-        self._seed = _checked_seed(seed)
-        self._cost_model, self._strategy = make_parts(self.space, strategy, self._options, seed)
+        self._seed = seed
+        self._cost_model, self._strategy = _parts(self.space, strategy, self._options, seed)
         self._known: list[_Known] = []
         self._ids: dict[tuple[int, ...], int] = {}
         self._waiting: deque[Candidate] = deque()
@@ -324,10 +330,8 @@ class AskTell:
             program=saved.program,
         )
         for entry in saved.entries:
-            number = search._number(search._candidate(entry.config))
-            search._known[number] = evolve(
-                search._known[number], outcome=entry.outcome, asked=entry.asked
-            )
+            candidate = search._candidate(entry.config)
+            search._number(candidate, outcome=entry.outcome, asked=entry.asked)
         for number in saved.undelivered:
             search._check_number(number)
         search._undelivered = set(saved.undelivered)
@@ -355,31 +359,29 @@ class AskTell:
         entry = self._known[number]
         if entry.outcome is not None:
             raise InvalidValueError(f"proposal {number} was told before: {_brief(entry.outcome)}")
-        self._known[number] = evolve(entry, outcome=outcome)
+        entry.outcome = outcome
         self._undelivered.add(number)
         return self._trial(number, outcome)
 
-    def _number(self, candidate: Candidate) -> int:
+    def _number(self, candidate: Candidate, **known: Any) -> int:
         """Give a configuration the next number."""
         number = self._ids.setdefault(candidate.values, len(self._known))
         if number < len(self._known):
             raise InvalidValueError(f"configuration {candidate.config} is there twice")
-        self._known.append(_Known(candidate))
+        self._known.append(_Known(candidate, **known))
         return number
 
     def _take(self, candidate: Candidate) -> int | None:
         """The number of what the strategy proposes; None where the user proposed or told it."""
         number = self._ids.get(candidate.values)
         if number is None:
-            number = self._number(candidate)
-            self._known[number] = evolve(self._known[number], asked=True)
-            return number
+            return self._number(candidate, asked=True)
         entry = self._known[number]
         if entry.asked:
             raise PluginError(
                 f"strategy {self._name!r} proposed {self.space.decode(candidate)} a second time"
             )
-        self._known[number] = evolve(entry, asked=True)
+        entry.asked = True
         if entry.outcome is not None:
             # It listens to what it asked for only.
             with calling(self._strategy, "tell"):
@@ -406,24 +408,10 @@ class AskTell:
         return candidate
 
     def _reason(self, config: Mapping[str, Value]) -> str:
-        for text in self._constraints:
-            condition = parse_condition(text, config)
-            columns = {name: np.array([config[name]]) for name in condition.names}
-            if not condition.holds(columns)[0]:
-                return f"it violates {text!r}"
+        broken = broken_constraint(self._constraints, config)
+        if broken is not None:
+            return f"it violates {broken!r}"
         return f"it is none of the {self.count} that there are"
-
-
-def _checked_constraints(constraints: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(constraints, str):
-        raise InvalidValueError(f"constraints are a list of texts, not the text {constraints!r}")
-    return tuple(constraints)
-
-
-def _checked_seed(seed: object) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InvalidValueError(f"a seed is a whole number from 0, not {seed!r}")
-    return seed
 
 
 def _outcome(seconds: object, failed: object) -> Outcome:
@@ -457,44 +445,13 @@ def _parameter(data: Mapping[str, Any]) -> Parameter:
         raise InvalidValueError(f"not a parameter: {dict(data)}: {error!r}") from None
 
 
-_NO_MODEL = "random"
-
-
-def as_parameters(
-    parameters: Mapping[str, Sequence[Value]] | Sequence[Parameter],
-) -> tuple[Parameter, ...]:
-    """Parameters, given as such or as values by name.
-
-    Raises:
-        InvalidValueError: they are neither, or one of them is wrong.
-    """
-    if isinstance(parameters, Mapping):
-        for name, values in parameters.items():
-            if isinstance(values, str) or not isinstance(values, Sequence):
-                raise InvalidValueError(
-                    f"parameter {name!r} has values {values!r}; give a list of them"
-                )
-        return tuple(Parameter(name, tuple(values)) for name, values in parameters.items())
-    for parameter in parameters:
-        if not isinstance(parameter, Parameter):
-            raise InvalidValueError(
-                f"parameters are a mapping of names to values, or Parameters, not {parameter!r}"
-            )
-    return tuple(parameters)
-
-
-def make_space(
+def space_of(
     program: str,
     parameters: Sequence[Parameter],
-    constraints: Sequence[str],
-    configs: Sequence[Mapping[str, Value]] | None,
+    constraints: Sequence[str] = (),
+    configs: Sequence[Mapping[str, Value]] | None = None,
 ) -> ParameterSpace:
-    """The configurations that satisfy constraints, or those that are given.
-
-    Raises:
-        InvalidValueError: both are given, or none is left; as of :func:`parameter_space`.
-        UnknownNameError: a constraint is about another parameter.
-    """
+    """The configurations that satisfy constraints, or those that are given."""
     if configs is None:
         return parameter_space(program, parameters, constraints)
     if constraints:
@@ -503,35 +460,19 @@ def make_space(
     return recorded_space(program, parameters, np.array(rows, dtype=np.int64))
 
 
-def make_parts(
+def _parts(
     space: ParameterSpace, name: str, options: Mapping[str, Any], seed: int
 ) -> tuple[CostModel, Strategy]:
-    """A strategy, and the cost model that it asks.
-
-    Args:
-        space: The space.
-        name: Of the strategy.
-        options: Its options.
-        seed: Of everything that is random.
-
-    Raises:
-        InvalidValueError: either needs a loop nest.
-        UnknownNameError: there is no such strategy.
-    """
-    check_part("strategy", name)
-    spec = None if ":" in name else manager().get("strategy", name)
-    model = _NO_MODEL if spec is None or not spec.default_cost_model else spec.default_cost_model
-    needy = [it for it in (spec, manager().get("cost_model", model)) if it and it.reads_nest]
-    if needy:
-        known = [manager().get("strategy", it) for it in manager().names("strategy")]
-        can = ", ".join(it.name for it in known if not it.reads_nest)
-        raise InvalidValueError(
-            f"{needy[0].kind.replace('_', ' ')} {needy[0].name!r} reads the symbolic loop nest, "
-            f"and parameters alone have none; strategies can be: {can}"
-        )
-    cost_model: CostModel = create_part("cost_model", model, ModelContext(seed=seed))
-    context = StrategyContext(
-        space=space, rng=np.random.default_rng(seed), cost_model=cost_model, options=options
+    """A strategy, and the cost model that it asks, as a run on parameters has them."""
+    parts = chosen_parts({"search_space": space.name, "strategy": (name, options)}, {})
+    strategy, model = parts["strategy"], parts["cost_model"]
+    cost_model: CostModel = create_part(
+        "cost_model", "random" if model.is_none else model.name, ModelContext(seed=seed)
     )
-    strategy: Strategy = create_part("strategy", name, context)
-    return cost_model, strategy
+    context = StrategyContext(
+        space=space,
+        rng=np.random.default_rng(seed),
+        cost_model=cost_model,
+        options=strategy.options,
+    )
+    return cost_model, create_part("strategy", name, context)

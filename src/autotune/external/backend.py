@@ -59,8 +59,7 @@ class ExternalBackend(Backend):
         """
         if not isinstance(program, ExternalProgram):
             raise UnsupportedWorkload(f"not an external program: {type(program).__name__}")
-        given = note_given(program)
-        return ImportedProgram(given.space.sketch.workload, given.text)
+        return ImportedProgram(note_given(program).sketch.workload, program.text)
 
     def lower(self, request: BuildRequest) -> LoweredProgram:
         """Raises UnsupportedWorkload: nothing is compiled here."""

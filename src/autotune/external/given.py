@@ -6,8 +6,6 @@ what nobody has given is refused.
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from autotune.errors import InvalidValueError
 from autotune.external.program import ExternalProgram
 from autotune.external.specs import parameters_of_text
@@ -17,7 +15,6 @@ from autotune.spaces.parameters import ParameterSpace, Value
 from autotune.store.records import Record
 
 __all__ = [
-    "Given",
     "configuration_of",
     "given_program",
     "make_parameter_space",
@@ -26,48 +23,28 @@ __all__ = [
 ]
 
 
-@frozen(eq=False)
-class Given:
-    """A program that may be run in this process.
-
-    Attributes:
-        program: The program.
-        space: Its configurations.
-        text: By which it is known.
-    """
-
-    program: ExternalProgram
-    space: ParameterSpace
-    text: str
+_GIVEN: dict[str, tuple[ExternalProgram, ParameterSpace]] = {}
+"""By their texts, with their configurations as they were when they were given."""
 
 
-_GIVEN: dict[str, Given] = {}
-
-
-def note_given(program: ExternalProgram) -> Given:
-    """Let a program be run in this process.
+def note_given(program: ExternalProgram) -> ParameterSpace:
+    """Let a program be run in this process; returns its configurations.
 
     Raises:
         InvalidValueError: it has no configuration, or its default is not feasible.
     """
-    given = Given(program, program.space(), program.text)
-    _GIVEN[given.text] = given
-    return given
+    space = program.space()
+    _GIVEN[program.text] = program, space
+    return space
 
 
-def given_program(text: str | None) -> Given:
+def given_program(text: str | None) -> ExternalProgram:
     """The program with this text.
 
     Raises:
         InvalidValueError: nobody has given it in this process.
     """
-    found = _GIVEN.get(text or "")
-    if found is None:
-        raise InvalidValueError(
-            "an external program is run only for who gives it, as the commands of a record are "
-            "data: run autotune tune-external SPEC, or autotune.external(...)"
-        )
-    return found
+    return _given(text)[0]
 
 
 def make_parameter_space(context: SpaceContext) -> ParameterSpace:
@@ -79,7 +56,17 @@ def make_parameter_space(context: SpaceContext) -> ParameterSpace:
     from autotune.plugins.options import NoOptions, read_options
 
     read_options("search space 'parameters'", NoOptions, context.options)
-    return given_program(context.program).space
+    return _given(context.program)[1]
+
+
+def _given(text: str | None) -> tuple[ExternalProgram, ParameterSpace]:
+    found = _GIVEN.get(text or "")
+    if found is None:
+        raise InvalidValueError(
+            "an external program is run only for who gives it, as the commands of a record are "
+            "data: run autotune tune-external SPEC, or autotune.external(...)"
+        )
+    return found
 
 
 def configuration_of(candidate: Candidate | None, program: str | None) -> dict[str, Value]:

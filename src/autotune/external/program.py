@@ -1,4 +1,7 @@
-"""External programs and their command lines: tuned by data, without knowing how they compute."""
+"""External programs and their command lines: tuned by data, without knowing how they compute.
+
+A spec, and the text by which a record knows a program, are their JSON forms.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,15 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import numpy as np
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.sketches import Candidate, CandidateBatch
+from autotune.ir.converter import json_forms, to_json
+from autotune.sketches import CandidateBatch
 from autotune.spaces.parameters import (
     Parameter,
     ParameterSpace,
@@ -25,6 +30,9 @@ from autotune.spaces.parameters import (
     parameter_space,
     parse_condition,
 )
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 __all__ = [
     "BUILD_PLACEHOLDERS",
@@ -36,11 +44,42 @@ __all__ = [
     "Read",
     "Run",
     "Validation",
-    "command_template",
+    "broken_constraint",
+    "is_function_name",
+    "parameter_of",
+    "parameters_of",
+    "table",
     "value_text",
 ]
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+def _command_words(given: object) -> tuple[str, ...]:
+    """Words of a command: a list of them, or one text that is split as a shell would, without one.
+
+    Raises:
+        InvalidValueError: it is neither, has no words, or a brace is left open.
+    """
+    if isinstance(given, str):
+        try:
+            given = shlex.split(given)
+        except ValueError as error:
+            raise InvalidValueError(f"command {given!r} cannot be split: {error}") from None
+    if not isinstance(given, (list, tuple)) or not all(isinstance(word, str) for word in given):
+        raise InvalidValueError(f"a command is a text or a list of texts, not {given!r}")
+    if not given or not given[0]:
+        raise InvalidValueError("a command is empty")
+    for word in given:
+        if "\0" in word:
+            raise InvalidValueError(f"a command has a null character in {word!r}")
+        for match in _TOKEN.finditer(word):
+            if match[0] in ("{", "}"):
+                raise InvalidValueError(
+                    f"a command has a single {match[0]!r} in {word!r}: placeholders are "
+                    "{name}, and braces are written {{ and }}"
+                )
+    return tuple(given)
 
 
 @frozen
@@ -48,10 +87,13 @@ class CommandTemplate:
     """A command line whose words may hold ``{name}``; ``{{`` and ``}}`` are braces.
 
     Attributes:
-        words: The words, as they were written.
+        words: The words, as they were written; or a text, which is split as a shell would.
+
+    Raises:
+        InvalidValueError: there are no words, or a brace is left open.
     """
 
-    words: tuple[str, ...]
+    words: tuple[str, ...] = field(converter=_command_words)
 
     @property
     def placeholders(self) -> tuple[str, ...]:
@@ -74,45 +116,6 @@ class CommandTemplate:
             for word, text in zip(self.words, texts, strict=True)
             if text or not _TOKEN.search(word)
         ]
-
-
-def command_template(owner: str, given: object, known: Sequence[str]) -> CommandTemplate:
-    """Read a command line.
-
-    Args:
-        owner: What it is called in messages, such as ``build command``.
-        given: A list of words, or one text that is split as a shell would, without being one.
-        known: Names that placeholders can have.
-
-    Raises:
-        InvalidValueError: it is neither, has no words, or a brace is left open.
-        UnknownNameError: a placeholder has another name.
-    """
-    if isinstance(given, str):
-        try:
-            words = shlex.split(given)
-        except ValueError as error:
-            raise InvalidValueError(f"{owner} {given!r} cannot be split: {error}") from None
-    elif isinstance(given, (list, tuple)) and all(isinstance(word, str) for word in given):
-        words = list(given)
-    else:
-        raise InvalidValueError(f"{owner} is a text or a list of texts, not {given!r}")
-    if not words or not words[0]:
-        raise InvalidValueError(f"{owner} is empty")
-    for word in words:
-        if "\0" in word:
-            raise InvalidValueError(f"{owner} has a null character in {word!r}")
-        for match in _TOKEN.finditer(word):
-            if match[0] in ("{", "}"):
-                raise InvalidValueError(
-                    f"{owner} has a single {match[0]!r} in {word!r}: placeholders are "
-                    "{name}, and braces are written {{ and }}"
-                )
-    template = CommandTemplate(tuple(words))
-    for name in template.placeholders:
-        if name not in known:
-            raise UnknownNameError(f"placeholder in {owner}:", name, known)
-    return template
 
 
 def value_text(value: Value) -> str:
@@ -139,14 +142,14 @@ BUILD_PLACEHOLDERS = ("workdir", "threads")
 RUN_PLACEHOLDERS = ("workdir", "threads", "output")
 _DTYPES = re.compile(r"(float(16|32|64)|u?int(8|16|32|64)|complex(64|128)|bool)")
 _LARGEST_HASHED = 256 << 20
+_MOST_STEPS = 1 << 12
+_FROM = ("from", "to", "step")
 
 
-def _parameters(given: Sequence[Parameter]) -> tuple[Parameter, ...]:
-    return tuple(given)
-
-
-def _texts(given: Sequence[str]) -> tuple[str, ...]:
-    return tuple(given)
+def is_function_name(text: str) -> bool:
+    """Return whether a text is ``module:function``."""
+    module, colon, name = text.partition(":")
+    return bool(colon) and all(it.isidentifier() for it in (*module.split("."), *name.split(".")))
 
 
 def _seconds(owner: str, seconds: float) -> None:
@@ -206,11 +209,8 @@ class Run:
     def __attrs_post_init__(self) -> None:
         if (self.command is None) == (not self.function):
             raise InvalidValueError("run has a command or a function, one of the two")
-        if self.function:
-            module, colon, name = self.function.partition(":")
-            parts = [*module.split("."), *name.split(".")]
-            if not colon or not all(part.isidentifier() for part in parts):
-                raise InvalidValueError(f"run.function is module:function, not {self.function!r}")
+        if self.function and not is_function_name(self.function):
+            raise InvalidValueError(f"run.function is module:function, not {self.function!r}")
         _seconds("run.timeout", self.timeout)
         _whole("run.repeats", self.repeats, 1)
         _whole("run.warmup", self.warmup, 0)
@@ -318,15 +318,15 @@ class ExternalProgram:
     """
 
     name: str
-    parameters: tuple[Parameter, ...] = field(converter=_parameters)
+    parameters: tuple[Parameter, ...] = field(converter=tuple[Parameter, ...])
     run: Run
-    constraints: tuple[str, ...] = field(default=(), converter=_texts)
+    constraints: tuple[str, ...] = field(default=(), converter=tuple[str, ...])
     build: Build | None = None
     read: Read = field(factory=Read)
     unit: str = "s"
     validation: Validation | None = None
     environment: Mapping[str, str] = field(factory=dict)
-    files: tuple[str, ...] = field(default=(), converter=_texts)
+    files: tuple[str, ...] = field(default=(), converter=tuple[str, ...])
     directory: Path = field(factory=Path.cwd, converter=Path)
     function: Callable[..., Any] | None = None
 
@@ -346,6 +346,11 @@ class ExternalProgram:
         return self.run.command is None
 
     @property
+    def is_rate(self) -> bool:
+        """True if its result is to become large."""
+        return self.unit not in UNITS
+
+    @property
     def unused_parameters(self) -> tuple[str, ...]:
         """Parameters that no command has a placeholder for; none where a function is called."""
         commands = [self.build.command] if self.build is not None else []
@@ -356,15 +361,13 @@ class ExternalProgram:
 
     def seconds(self, number: float) -> float:
         """Seconds that a result counts as: itself, or the reciprocal of a rate per second."""
-        if self.unit in UNITS:
-            return number * UNITS[self.unit]
-        return UNITS[self.unit.removeprefix("1/")] / number
+        scale = UNITS[self.unit.removeprefix("1/")]
+        return scale / number if self.is_rate else number * scale
 
     def value(self, seconds: float) -> float:
         """The result that counts as so many seconds; the reverse of :meth:`seconds`."""
-        if self.unit in UNITS:
-            return seconds / UNITS[self.unit]
-        return UNITS[self.unit.removeprefix("1/")] / seconds
+        scale = UNITS[self.unit.removeprefix("1/")]
+        return scale / seconds if self.is_rate else seconds / scale
 
     @property
     def text(self) -> str:
@@ -373,7 +376,7 @@ class ExternalProgram:
 
     def to_json(self) -> dict[str, Any]:
         """All of it but where it is, as the JSON object of a spec."""
-        return _written(self)
+        return dict(to_json(self))
 
     @property
     def identity(self) -> str:
@@ -400,20 +403,16 @@ class ExternalProgram:
         """
         space = parameter_space(self.identity, self.parameters, self.constraints, name=self.name)
         default = self.default
-        if default is not None and not space.contains(_batch_of(space.encode(default))).all():
-            broken = self._broken_by(default)
+        if (
+            default is not None
+            and not space.contains(CandidateBatch.of([space.encode(default)])).all()
+        ):
+            broken = broken_constraint(self.constraints, default)
             raise InvalidValueError(
-                f"the default configuration of {self.name!r} is not feasible: it breaks {broken}"
+                f"the default configuration of {self.name!r} is not feasible: it breaks "
+                f"{'its constraints' if broken is None else repr(broken)}"
             )
         return space
-
-    def _broken_by(self, config: Mapping[str, Value]) -> str:
-        """The first constraint that does not hold for a configuration."""
-        columns = {name: np.array([value]) for name, value in config.items()}
-        for text in self.constraints:
-            if not parse_condition(text, columns).holds(columns).all():
-                return repr(text)
-        return "its constraints"
 
     def _contents(self) -> dict[str, str]:
         """Digest of each file in its directory that it is made of, by name."""
@@ -434,9 +433,11 @@ class ExternalProgram:
         return found
 
 
-def _batch_of(candidate: Candidate) -> CandidateBatch:
-    row = np.array([candidate.values], dtype=np.int64)
-    return CandidateBatch(((candidate.sketch, row),))
+def broken_constraint(constraints: Sequence[str], config: Mapping[str, Value]) -> str | None:
+    """The first constraint that does not hold for a configuration."""
+    columns = {name: np.array([value]) for name, value in config.items()}
+    conditions = (parse_condition(text, columns) for text in constraints)
+    return next((it.text for it in conditions if not it.holds(columns).all()), None)
 
 
 def _source(function: Callable[..., Any]) -> str:
@@ -470,6 +471,12 @@ def _check(program: ExternalProgram) -> None:
 
 
 def _check_names(program: ExternalProgram) -> None:
+    names = [parameter.name for parameter in program.parameters]
+    for part, more in (("build", BUILD_PLACEHOLDERS), ("run", RUN_PLACEHOLDERS)):
+        command = getattr(getattr(program, part), "command", None)
+        for name in command.placeholders if command is not None else ():
+            if name not in (*names, *more):
+                raise UnknownNameError(f"placeholder in {part}.command:", name, (*names, *more))
     reserved = {*BUILD_PLACEHOLDERS, *RUN_PLACEHOLDERS}
     for parameter in program.parameters:
         if parameter.name in reserved and not program.is_called:
@@ -504,41 +511,186 @@ def _check_validation(program: ExternalProgram) -> None:
         )
 
 
-def _written(program: ExternalProgram) -> dict[str, Any]:
-    """The object of a spec that describes a program."""
-    spec: dict[str, Any] = {
-        "name": program.name,
-        "parameters": {it.name: _parameter_json(it) for it in program.parameters},
-        "constraints": list(program.constraints),
-    }
-    if program.build is not None:
-        spec["build"] = {
-            "command": list(program.build.command.words),
-            "timeout": program.build.timeout,
-        }
-    run = program.run
-    how = {"function": run.function} if run.command is None else {"command": [*run.command.words]}
-    spec["run"] = {
-        **how,
-        "timeout": run.timeout,
-        "repeats": run.repeats,
-        "warmup": run.warmup,
-    }
-    found = {"pattern": program.read.pattern, "field": program.read.field}
-    spec["read"] = {"from": program.read.source, **{k: v for k, v in found.items() if v}}
-    spec["unit"] = program.unit
-    if program.validation is not None:
-        check = program.validation
-        spec["validate"] = {"method": check.method, "rtol": check.rtol, "atol": check.atol}
-        texts = {"dtype": check.dtype, "reference": check.reference}
-        spec["validate"] |= {key: text for key, text in texts.items() if text}
-    if program.environment:
-        spec["environment"] = dict(program.environment)
-    if program.files:
-        spec["files"] = list(program.files)
-    return spec
+_KEYS = (
+    "name",
+    "parameters",
+    "constraints",
+    "build",
+    "run",
+    "read",
+    "unit",
+    "validate",
+    "environment",
+    "files",
+    "directory",
+)
+_ALWAYS = ("constraints", "timeout", "repeats", "warmup", "rtol", "atol")
+"""Keys that are written also where they are empty."""
 
 
-def _parameter_json(parameter: Parameter) -> dict[str, Any]:
-    default = {} if parameter.default is None else {"default": parameter.default}
-    return {"values": list(parameter.values), **default}
+@json_forms
+def _forms(converter: Converter) -> None:
+    from cattrs.gen import override
+
+    converter.register_unstructure_hook(CommandTemplate, lambda command: list(command.words))
+    converter.register_structure_hook(CommandTemplate, _read_command)
+    _form(converter, Build, "build")
+    _form(converter, Run, "run")
+    given = override(rename="from", struct_hook=lambda name, _: name)
+    _form(converter, Read, "read", source=given)
+    _form(converter, Validation, "validate")
+    _form(
+        converter,
+        ExternalProgram,
+        "a spec",
+        parameters=override(
+            struct_hook=lambda given, _: parameters_of(given), unstruct_hook=_written
+        ),
+        validation=override(rename="validate"),
+        environment=override(struct_hook=lambda given, _: table("environment", given)),
+        directory=override(struct_hook=lambda given, _: given, unstruct_hook=lambda _: ""),
+        function=override(omit=True),
+    )
+
+
+def _form(converter: Converter, kind: type[Any], owner: str, **overrides: Any) -> None:
+    """Let a class be the object of its fields that are not empty; unknown keys are named."""
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+    write = make_dict_unstructure_fn(kind, converter, **overrides)
+    build = make_dict_structure_fn(kind, converter, **overrides)
+    how = {it.name: overrides.get(it.name, override()) for it in attrs.fields(kind)}
+    keys = {
+        how[it.name].rename or it.name: it for it in attrs.fields(kind) if not how[it.name].omit
+    }
+
+    def read(given: Any, _: Any) -> Any:
+        values = table(owner, given, tuple(keys))
+        for key, it in values.items():
+            # Written as it would be by whoever gave a fraction.
+            if keys[key].type is float and type(it) is int:
+                values[key] = float(it)
+        return build(values, kind)
+
+    def written(value: Any) -> dict[str, Any]:
+        found = {key: it for key, it in write(value).items() if it or key in _ALWAYS}
+        return dict(sorted(found.items(), key=lambda it: [*_KEYS, *found].index(it[0])))
+
+    converter.register_unstructure_hook(kind, written)
+    converter.register_structure_hook(kind, read)
+
+
+def _read_command(given: Any, _: Any) -> CommandTemplate:
+    try:
+        return CommandTemplate(given)
+    except InvalidValueError as error:
+        # Of another type, so that its place is said, too.
+        raise ValueError(str(error)) from None
+
+
+def _written(parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """The parameters of a spec."""
+    found: dict[str, Any] = {}
+    for it in parameters:
+        default = {} if it.default is None else {"default": it.default}
+        found[it.name] = {"values": list(it.values), **default}
+    return found
+
+
+def table(owner: str, given: object, keys: Sequence[str] | None = None) -> dict[str, Any]:
+    """An object, with known keys only.
+
+    Raises:
+        InvalidValueError: it is none.
+        UnknownNameError: it has another key; names what is near.
+    """
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise InvalidValueError(f"{owner}: a table with keys is needed, not {given!r:.80}")
+    for key in given:
+        if keys is not None and key not in keys:
+            raise UnknownNameError(f"key of {owner}", key, keys)
+    return dict(given)
+
+
+def parameters_of(given: object) -> tuple[Parameter, ...]:
+    """Parameters by name, each as :func:`parameter_of` takes it; or a list of them as it is.
+
+    Raises:
+        InvalidValueError: there is none, or one is given in no such way.
+        UnknownNameError: one has a key that there is none of.
+    """
+    if isinstance(given, (list, tuple)) and all(isinstance(it, Parameter) for it in given):
+        found = tuple(given)
+    else:
+        found = tuple(parameter_of(*it) for it in table("parameters", given).items())
+    if not found:
+        raise InvalidValueError("there are no parameters to tune")
+    return found
+
+
+def parameter_of(name: str, given: object) -> Parameter:
+    """Read a parameter.
+
+    Args:
+        name: Its name.
+        given: A sequence of values, such as a list, or an object with ``values``, ``range`` or
+            ``powers_of_two`` and perhaps a ``default``.
+
+    Raises:
+        InvalidValueError: it is nothing of that.
+        UnknownNameError: the object has another key.
+    """
+    owner = f"parameter {name!r}"
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return Parameter(name, tuple(given))
+    found = table(owner, given, ("values", "range", "powers_of_two", "default"))
+    kinds = [key for key in ("values", "range", "powers_of_two") if key in found]
+    if len(kinds) != 1:
+        raise InvalidValueError(
+            f"{owner} has {' and '.join(kinds) or 'no values'}; it needs one of values, range and "
+            "powers_of_two"
+        )
+    if kinds == ["values"]:
+        values = found["values"]
+        if not isinstance(values, (list, tuple)):
+            raise InvalidValueError(f"{owner}: values: a list is needed, not {values!r:.80}")
+    elif kinds == ["range"]:
+        values = _steps(owner, *_bounds(f"{owner}: range", found["range"], _FROM))
+    else:
+        low, high, _ = _bounds(f"{owner}: powers_of_two", found["powers_of_two"], _FROM[:2])
+        values = _powers(owner, low, high)
+    return Parameter(name, values, found.get("default"))
+
+
+def _steps(owner: str, low: float, high: float, step: float) -> tuple[float, ...]:
+    """Numbers from ``low`` to ``high``, both included."""
+    if step <= 0 or high < low:
+        raise InvalidValueError(
+            f"{owner}: a range goes up from a number to one that is no smaller, by a positive "
+            f"step; not from {low} to {high} by {step}"
+        )
+    count = math.floor((high - low) / step + 1e-9) + 1
+    if count > _MOST_STEPS:
+        raise InvalidValueError(f"{owner} has {count} values; there can be {_MOST_STEPS}")
+    return tuple(low + number * step for number in range(count))
+
+
+def _powers(owner: str, low: float, high: float) -> tuple[int, ...]:
+    whole = [it for it in (low, high) if isinstance(it, int) and it > 0]
+    if len(whole) != 2 or any(it & (it - 1) for it in whole) or whole[0] > whole[1]:
+        raise InvalidValueError(
+            f"{owner}: powers_of_two go from one power of two to another, not from {low} to {high}"
+        )
+    return tuple(1 << at for at in range(whole[0].bit_length() - 1, whole[1].bit_length()))
+
+
+def _bounds(owner: str, given: object, keys: Sequence[str]) -> tuple[float, float, float]:
+    found = table(owner, given, keys)
+    for key in ("from", "to"):
+        if key not in found:
+            raise InvalidValueError(f"{owner} needs {key!r}")
+    for key, value in found.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not math.isfinite(value):
+            raise InvalidValueError(f"{owner}.{key} is a number, not {value!r}")
+    return found["from"], found["to"], found.get("step", 1)

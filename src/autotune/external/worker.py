@@ -1,50 +1,297 @@
-"""The worker process: runs commands and calls functions for its host, one at a time.
+"""The worker of external programs: speaks as :mod:`autotune.measure.worker`, and runs commands.
 
 Started by :class:`~autotune.measure.pool.WorkerPool` under a keeper, so that all that it has
-started goes with it and with the host. Every process leads a session, so that it can be killed
-with all that it has started; whatever has left its session is found by its environment, which
-names the folder of the candidate.
+started goes with it and with the host.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import faulthandler
+import hashlib
 import importlib
-import io
-import json
-import os
-import select
-import signal
-import subprocess
+import shutil
 import sys
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from attrs import define, evolve, field
 
-from autotune.errors import attribute_of
+from autotune.errors import InvalidValueError, attribute_of
+from autotune.external.processes import Call, Ended, Isolation, saved_outputs
+from autotune.external.program import CommandTemplate, ExternalProgram
+from autotune.external.results import (
+    Array,
+    NoResult,
+    difference,
+    read_outputs,
+    require_success,
+    seconds_of,
+)
+from autotune.external.specs import program_of_text
+from autotune.ir.workloads import Workload
+from autotune.process import THREAD_VARIABLES
 from autotune.process.channel import Message
-from autotune.process.child import connect, describe, serve
-from autotune.process.processes import kill_marked, ready
+from autotune.process.child import Handler, connect, serve
+from autotune.process.errors import TimeIsOver
+from autotune.sketches import Candidate
+from autotune.spaces.parameters import Value
+from autotune.store.records import Outcome
 
-__all__ = [
-    "MODULE",
-    "call_function",
-    "loaded_function",
-    "main",
-    "run_command",
-    "saved_outputs",
-]
+__all__ = ["CUT_OFF", "MODULE", "ExternalTask", "main"]
 
 MODULE = "autotune.external.worker"
+CUT_OFF = 3.0
+"""A candidate whose first run takes so many times what the best one takes gets no other."""
+_LARGEST_HASHED = 256 << 20
 
 
-def loaded_function(name: str) -> Callable[..., Any]:
+@define(eq=False)
+class _Made:
+    """A candidate that can be run.
+
+    Attributes:
+        config: Its values.
+        folder: Its own.
+        timings: Seconds by phase.
+    """
+
+    config: Mapping[str, Value]
+    folder: Path
+    timings: dict[str, float] = field(factory=dict)
+
+    def remove(self) -> None:
+        """Remove its folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class ExternalTask:
+    """A program whose candidates are built and run, one at a time.
+
+    Args:
+        program: The program.
+        message: How the host tells it.
+        phase: Announces what begins to a host, which has a deadline for it.
+        is_late: Asked while something runs: whether to give it up.
+    """
+
+    def __init__(
+        self,
+        program: ExternalProgram,
+        message: Message,
+        phase: Callable[[str], AbstractContextManager[None]],
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        # By the numbers of their trials.
+        self._made: dict[int, _Made] = {}
+        self._program = program
+        self._phase = phase
+        self._is_late = is_late
+        self._name, self._ships = message["task"], message["ships"]
+        self._workload = Workload.from_json(message["workload"])
+        # No command has to mind spaces.
+        self._folder = Path(message["folder"], self._name.replace(" ", "-"))
+        self._folder.mkdir(exist_ok=True)
+        self._values: Mapping[str, Value] = {"threads": message["threads"]}
+        threads = dict.fromkeys(THREAD_VARIABLES, str(message["threads"]))
+        self._variables = {**threads, **program.environment}
+        self._environment = {**message["environment"], **self._variables}
+        check = program.validation
+        self._right: list[Array] | None = None
+        if check is not None and check.reference:
+            self._right = read_outputs([program.directory / check.reference], check)
+
+    def do(self, message: Message) -> Message:
+        """Do a job: build, run or sample a candidate, or forget some.
+
+        Raises:
+            TimeIsOver: it was given up.
+        """
+        jobs = {"build": self._build, "run": self._run, "sample": self._sample}
+        return jobs.get(message["op"], self._forget)(message)
+
+    def hold(self, shipped: Message) -> None:
+        """Hold what another process has built: its ``device_program``."""
+        folder, timings = Path(shipped["folder"]), dict(shipped["timings"])
+        self._made[shipped["number"]] = _Made(shipped["config"], folder, timings)
+
+    def close(self) -> None:
+        """Forget every candidate."""
+        self._forget({"numbers": list(self._made)})
+
+    def _forget(self, message: Message) -> Message:
+        for number in message["numbers"]:
+            if number in self._made:
+                self._made.pop(number).remove()
+        return {}
+
+    def _build(self, message: Message) -> Message:
+        """Build a candidate and hold it; answers with an outcome on failure.
+
+        What another process is to run is answered as its ``device_program``, and not held.
+        """
+        began, number = time.monotonic(), message["number"]
+        made = _Made(self._config(message["candidate"]), self._folder / f"candidate-{number}")
+        made.remove()
+        made.folder.mkdir()
+        binary = ""
+        try:
+            with self._phase("build"):
+                if (build := self._program.build) is not None:
+                    self._command("build", build.command, build.timeout, made)
+                    binary = self._binary(made)
+        except NoResult as error:
+            made.remove()
+            return _failure(error, made)
+        answer: Message = {
+            "lowered": "",
+            "binary": binary,
+            "timings": made.timings,
+            "span": [began, time.monotonic()],
+            "readings": {},
+        }
+        if self._ships:
+            told = {"task": self._name, "number": number, "config": made.config}
+            where = {"folder": str(made.folder), "timings": made.timings}
+            return {**answer, "device_program": {**told, **where}}
+        self._made[number] = made
+        return answer
+
+    def _run(self, message: Message) -> Message:
+        """Run a candidate as often as the program says; answers with an outcome on failure."""
+        run, incumbent = self._program.run, message["incumbent"]
+        limit = None if incumbent is None else CUT_OFF * incumbent
+        return self._timed(message["number"], run.repeats, run.warmup, limit)
+
+    def _sample(self, message: Message) -> Message:
+        """Run a candidate that was run before some times more."""
+        warmup = self._program.run.warmup if self._program.is_called else 0
+        return self._timed(message["number"], message["count"], warmup, None)
+
+    def _timed(self, number: int, runs: int, skipped: int, limit: float | None) -> Message:
+        """Samples of so many runs after those skipped; one above the limit is the last."""
+        made, samples = self._made[number], list[float]()
+        how = self._calls if self._program.is_called else self._runs
+        try:
+            for call, printed in how(made, runs + skipped, skipped, limit):
+                samples.append(seconds_of(self._program, call, printed))
+                if len(samples) == 1:
+                    self._check(made)
+                if limit is not None and len(samples) > skipped and samples[-1] > limit:
+                    break
+            if len(samples) <= skipped:
+                raise NoResult("crash", "the process ended by itself before it was done")
+        except NoResult as error:
+            return _failure(error, made)
+        del samples[:skipped]
+        return {"samples": samples, "calls": 1, "timings": made.timings, "readings": {}}
+
+    def _runs(self, made: _Made, runs: int, *_: object) -> Iterator[tuple[Call, str]]:
+        """Runs of the command, and what each printed."""
+        run = self._program.run
+        assert run.command is not None
+        for _run in range(runs):
+            # What an earlier run has written is no output of this one.
+            (made.folder / "output").unlink(missing_ok=True)
+            with self._phase("run"):
+                ended = self._command("run", run.command, run.timeout, made)
+            yield Call(ended.seconds), ended.stdout
+
+    def _calls(
+        self, made: _Made, calls: int, skipped: int, limit: float | None
+    ) -> Iterator[tuple[Call, str]]:
+        """Calls of the function, which are all made in one process."""
+        program, timeout = self._program, self._program.run.timeout
+        assert program.function is not None
+        # Of a rate, which is to be large, there is no limit.
+        most = None if limit is None or program.is_rate else program.value(limit)
+        around = self._around(made, self._variables, timeout)
+        with self._phase("run"):
+            ended = around.call(program.function, made.config, calls, skipped, most)
+        self._require("run", ended, timeout, made)
+        yield from ((call, "") for call in ended.calls)
+
+    def _command(self, phase: str, command: CommandTemplate, timeout: float, made: _Made) -> Ended:
+        """Run a command of a candidate to its end."""
+        paths = {"workdir": str(made.folder), "output": str(made.folder / "output")}
+        words = command.filled({**made.config, **self._values, **paths})
+        ended = self._around(made, self._environment, timeout).run(words)
+        self._require(phase, ended, timeout, made)
+        return ended
+
+    def _around(self, made: _Made, environment: Mapping[str, str], timeout: float) -> Isolation:
+        directory = self._program.directory
+        return Isolation(directory, environment, made.folder, timeout, self._is_late)
+
+    def _require(self, phase: str, ended: Ended, timeout: float, made: _Made) -> None:
+        made.timings[phase] = made.timings.get(phase, 0.0) + ended.seconds
+        if ended.ended == "late":
+            raise TimeIsOver("the time is over, and a candidate is being run")
+        require_success(ended, phase, timeout)
+
+    def _config(self, candidate: Message | None) -> Mapping[str, Value]:
+        if candidate is None:
+            return self._program.default or {}
+        values = Candidate.from_json(candidate, self._workload).config
+        return {it.name: it.decode(values[it.name]) for it in self._program.parameters}
+
+    def _binary(self, made: _Made) -> str:
+        """Digest of all that a build has left, and of the command that is to run it."""
+        command = self._program.run.command
+        if command is None:
+            return ""
+        values = {**made.config, **self._values, "workdir": "", "output": ""}
+        found = hashlib.sha256(repr(command.filled(values)).encode())
+        files = [path for path in sorted(made.folder.rglob("*")) if path.is_file()]
+        left = [path for path in files if path.name not in ("stdout", "stderr")]
+        if not left or sum(path.stat().st_size for path in left) > _LARGEST_HASHED:
+            return ""
+        for path in left:
+            content = path.read_bytes()
+            name = path.relative_to(made.folder)
+            found.update(f"{name} {len(content)} ".encode() + content)
+        return found.hexdigest()[:16]
+
+    def _check(self, made: _Made) -> None:
+        """Hold the outputs of a run against what is right; those of the default say that.
+
+        Raises:
+            NoResult: there are none, or they are wrong.
+        """
+        check = self._program.validation
+        if check is None:
+            return
+        try:
+            paths = self._outputs(made.folder)
+            if not paths:
+                raise InvalidValueError("it returned no outputs")
+            found = read_outputs(paths, check)
+        except InvalidValueError as error:
+            raise NoResult("wrong_result", str(error)) from None
+        if self._right is None:
+            kept = self._folder / "right"
+            if not kept.exists():
+                # The default comes first, while nothing else is run.
+                new = self._folder / "new"
+                new.mkdir(exist_ok=True)
+                for path in paths:
+                    shutil.copy(path, new)
+                new.rename(kept)
+            self._right = read_outputs(self._outputs(kept), check)
+        if wrong := difference(found, self._right, check):
+            raise NoResult("wrong_result", wrong)
+
+    def _outputs(self, folder: Path) -> list[Path]:
+        return saved_outputs(folder) if self._program.is_called else [folder / "output"]
+
+
+def _failure(error: NoResult, made: _Made) -> Message:
+    outcome = Outcome(error.status, timings=made.timings, message=str(error))
+    return {"outcome": outcome.to_json()}
+
+
+def _loaded_function(name: str) -> Callable[..., Any]:
     """The function ``module:function``.
 
     Raises:
@@ -63,319 +310,30 @@ def loaded_function(name: str) -> Callable[..., Any]:
 def main() -> None:
     """Serve until the host closes its end."""
     connection, _ = connect(MODULE, ["backend"])
+    tasks: dict[str, ExternalTask] = {}
 
-    def hello(message: Message) -> Message:
+    def hello(_message: Message) -> Message:
         with connection.phase("start"):
-            if message["function"]:
-                # Imported once: what the calls are forked from has it already.
-                sys.path.insert(0, message["directory"])
-                loaded_function(message["function"])
+            return {}
+
+    def release(message: Message) -> Message:
+        if message["task"] in tasks:
+            tasks.pop(message["task"]).close()
         return {}
 
-    def command(message: Message) -> Message:
-        with connection.phase(message["phase"]):
-            return run_command(**message["settings"])
+    def set_task(message: Message) -> Message:
+        with connection.phase("task"):
+            release(message)
+            program = program_of_text(message["program"], message["directory"])
+            if program.is_called and not message["ships"]:
+                # Imported once: what the calls are forked from has it already.
+                sys.path.insert(0, message["directory"])
+                program = evolve(program, function=_loaded_function(program.run.function))
+            tasks[message["task"]] = ExternalTask(program, message, connection.phase)
+        return {}
 
-    def call(message: Message) -> Message:
-        with connection.phase(message["phase"]):
-            return call_function(
-                lambda: loaded_function(message["function"]), **message["settings"]
-            )
+    def do(message: Message) -> Message:
+        return tasks[message["task"]].do(message)
 
-    serve(connection, {"hello": hello, "command": command, "call": call})
-
-
-MOST_OUTPUT = 64 << 20
-"""Bytes that a candidate may print."""
-_POLL_SECONDS = 0.05
-_PR_SET_PDEATHSIG = 1
-_MOST_READ = 1 << 20
-_MOST_ARRAYS = 64
-
-Load = Callable[[], Callable[..., Any]]
-
-
-def run_command(
-    words: Sequence[str],
-    *,
-    directory: str,
-    environment: Mapping[str, str],
-    folder: str,
-    timeout: float,
-    is_late: Callable[[], bool] = lambda: False,
-) -> Message:
-    """Run a command to its end, or to the end of its time.
-
-    Args:
-        words: Command and arguments.
-        directory: Where to.
-        environment: All of its variables.
-        folder: The candidate's own, where what it prints goes.
-        timeout: Seconds that it may take.
-        is_late: Asked while it runs: whether to give it up.
-
-    Returns:
-        ``status`` (negative: the number of the signal that ended it; None: it was not started),
-        ``seconds`` of wall time, ``ended`` (why it was killed: ``timeout``, ``output``, ``late``,
-        or ""), and the texts ``stdout`` and ``stderr``.
-    """
-    paths = [Path(folder, name) for name in ("stdout", "stderr")]
-    with contextlib.ExitStack() as stack:
-        out, err = (stack.enter_context(path.open("wb")) for path in paths)
-        begin = time.perf_counter()
-        try:
-            process = subprocess.Popen(
-                words,
-                cwd=directory,
-                env={**environment, **_variables(folder)},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            said = getattr(error, "strerror", None) or str(error)
-            why = f"cannot start {words[0]!r}: {said}"
-            return {"status": None, "seconds": 0.0, "ended": "", "stdout": "", "stderr": why}
-        ended, seconds = "late", 0.0
-        try:
-            ended = _await_end(process.pid, paths, begin + timeout, is_late)
-            seconds = time.perf_counter() - begin
-        finally:
-            # Before it is reaped: its number is still its own.
-            _kill(process.pid, Path(folder))
-            status = process.wait()
-    found = [_read(path) for path in paths]
-    return {
-        "status": status,
-        "seconds": seconds,
-        "ended": ended,
-        "stdout": found[0],
-        "stderr": found[1],
-    }
-
-
-def call_function(
-    load: Load,
-    config: Mapping[str, Any],
-    *,
-    directory: str,
-    environment: Mapping[str, str],
-    folder: str,
-    timeout: float,
-    calls: int,
-    skipped: int,
-    limit: float | None,
-    is_late: Callable[[], bool] = lambda: False,
-) -> Message:
-    """Call a function several times in one forked process.
-
-    Args:
-        load: Gives the function, in that process.
-        config: Its keyword arguments.
-        directory: Where to.
-        environment: Variables beside those that there are.
-        folder: The candidate's own, where what it prints and the outputs of the first call go.
-        timeout: Seconds that a call may take.
-        calls: How many.
-        skipped: Calls after which its result is looked at.
-        limit: A result above it ends the calls; None for none.
-        is_late: Asked while it runs: whether to give it up.
-
-    Returns:
-        As of :func:`run_command`, and ``calls``: of each call its ``wall`` seconds and the
-        ``value`` that it returned, or None; and the text ``raised`` of what one has raised.
-    """
-    paths = [Path(folder, name) for name in ("stdout", "stderr")]
-    ours, theirs = os.pipe()
-    begin, parent = time.perf_counter(), os.getpid()
-    with warnings.catch_warnings():
-        # Of threads in this process, which the other does not have: it calls the function alone.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(ours)
-            _die_with(parent)
-            os.setsid()
-            _redirect(paths)
-            os.environ.update(environment)
-            os.environ.update(_variables(folder))
-            os.chdir(directory)
-            _serve_calls(load, config, theirs, folder, calls, skipped, limit)
-        finally:
-            os._exit(0)
-    os.close(theirs)
-    lines: list[Message] = []
-    ended = "late"
-    try:
-        ended = _await_calls(pid, ours, lines, paths, timeout, is_late)
-    finally:
-        _kill(pid, Path(folder))
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os.close(ours)
-    failed = [line["failed"] for line in lines if "failed" in line]
-    found = [_read(path) for path in paths]
-    return {
-        "status": status,
-        "seconds": time.perf_counter() - begin,
-        "ended": ended,
-        "stdout": found[0],
-        "stderr": found[1],
-        "raised": failed[0] if failed else "",
-        "calls": [line for line in lines if "wall" in line],
-    }
-
-
-def saved_outputs(folder: str | Path) -> list[Path]:
-    """Files with the outputs of a function's first call, in order."""
-    found = [Path(folder, f"result-{number}.npy") for number in range(_MOST_ARRAYS)]
-    return [path for path in found if path.exists()]
-
-
-def _await_end(pid: int, paths: Sequence[Path], end: float, is_late: Callable[[], bool]) -> str:
-    """Wait until a child has ended, which is left to be reaped; returns why not, or ""."""
-    descriptor = os.pidfd_open(pid)
-    try:
-        while True:
-            left = end - time.perf_counter()
-            if ready(descriptor, select.POLLIN, min(_POLL_SECONDS, left)):
-                return ""
-            if why := _excess(paths, left, is_late):
-                return why
-    finally:
-        os.close(descriptor)
-
-
-def _await_calls(
-    pid: int,
-    pipe: int,
-    lines: list[Message],
-    paths: Sequence[Path],
-    timeout: float,
-    is_late: Callable[[], bool],
-) -> str:
-    """Take what the calls have given until the process ends; each has its own time."""
-    text = b""
-    end = time.perf_counter() + timeout
-    while True:
-        left = end - time.perf_counter()
-        if ready(pipe, select.POLLIN, min(_POLL_SECONDS, left)):
-            data = os.read(pipe, 1 << 16)
-            if not data:
-                return _await_end(pid, paths, time.perf_counter() + timeout, is_late)
-            *whole, text = (text + data).split(b"\n")
-            lines += [json.loads(line) for line in whole]
-            end = time.perf_counter() + timeout
-        elif why := _excess(paths, left, is_late):
-            return why
-
-
-def _excess(paths: Sequence[Path], left: float, is_late: Callable[[], bool]) -> str:
-    if left <= 0:
-        return "timeout"
-    if sum(path.stat().st_size for path in paths if path.exists()) > MOST_OUTPUT:
-        return "output"
-    return "late" if is_late() else ""
-
-
-def _kill(pid: int, folder: Path) -> None:
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
-    kill_marked(folder)
-
-
-def _read(path: Path) -> str:
-    """The beginning of a file, and its end where it is long."""
-    with path.open("rb") as file:
-        head = file.read(_MOST_READ)
-        size = file.seek(0, os.SEEK_END)
-        if size > 2 * _MOST_READ:
-            file.seek(-_MOST_READ, os.SEEK_END)
-        else:
-            file.seek(len(head))
-        return (head + file.read()).decode("utf-8", "replace")
-
-
-def _variables(folder: str) -> dict[str, str]:
-    """Variables by which a candidate finds what it was built to, and is found itself."""
-    return {"TMPDIR": folder, "AUTOTUNE_WORKDIR": folder}
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, whatever ends that."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
-
-
-def _redirect(paths: Sequence[Path]) -> None:
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    for number, path in enumerate(paths, 1):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
-    if faulthandler.is_enabled():
-        faulthandler.enable(2)
-    # Other threads may have held the locks of those that there were, and do so for ever here.
-    sys.stdout, sys.stderr = (
-        io.TextIOWrapper(io.FileIO(number, "w", closefd=False), write_through=True)
-        for number in (1, 2)
-    )
-
-
-def _serve_calls(
-    load: Load,
-    config: Mapping[str, Any],
-    pipe: int,
-    folder: str,
-    calls: int,
-    skipped: int,
-    limit: float | None,
-) -> None:
-    """In the forked process: call, and tell each result in a line of JSON."""
-
-    def tell(message: Message) -> None:
-        os.write(pipe, json.dumps(message).encode() + b"\n")
-
-    try:
-        function = load()
-        for number in range(calls):
-            begin = time.perf_counter()
-            returned = function(**config)
-            wall = time.perf_counter() - begin
-            value, outputs = _taken_apart(returned)
-            if number == 0:
-                for place, array in enumerate(outputs):
-                    np.save(Path(folder, f"result-{place}.npy"), array, allow_pickle=False)
-            tell({"wall": wall, "value": value})
-            result = wall if value is None else value
-            if number >= skipped and limit is not None and result > limit:
-                return
-    except BaseException as error:  # whatever it raises is its outcome
-        tell({"failed": describe(error)})
-
-
-def _taken_apart(returned: object) -> tuple[float | None, list[np.ndarray[Any, Any]]]:
-    """The number that a function has returned, or None, and its outputs.
-
-    Raises:
-        TypeError: it has returned something else.
-    """
-    outputs: object = ()
-    if isinstance(returned, tuple):
-        if len(returned) != 2:
-            raise TypeError(f"returned {len(returned)} values; seconds, or seconds and outputs")
-        returned, outputs = returned
-    if returned is not None and (
-        isinstance(returned, bool) or not isinstance(returned, (int, float, np.number))
-    ):
-        raise TypeError(f"returned {returned!r:.80}, which is no number")
-    if isinstance(outputs, Mapping):
-        outputs = [outputs[name] for name in sorted(outputs)]
-    if isinstance(outputs, np.ndarray) or not isinstance(outputs, (list, tuple)):
-        outputs = [outputs]
-    arrays = [np.asarray(output) for output in outputs]
-    if len(arrays) > _MOST_ARRAYS or any(it.dtype.kind not in "biufc" for it in arrays):
-        raise TypeError(f"returned outputs that are not up to {_MOST_ARRAYS} arrays of numbers")
-    return None if returned is None else float(returned), arrays
+    jobs: dict[str, Handler] = dict.fromkeys(("build", "run", "sample", "forget"), do)
+    serve(connection, {"hello": hello, "task": set_task, "release": release, **jobs})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from itertools import count
+from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -19,6 +21,7 @@ __all__ = [
     "Place",
     "Position",
     "Reply",
+    "Steps",
 ]
 
 Position = int | str
@@ -84,6 +87,11 @@ class Reply:
 
 OnReply = Callable[[Reply], None]
 
+_Found = TypeVar("_Found")
+
+Steps = Generator[Job, Reply, _Found]
+"""Jobs one after the other, each of which depends on the replies to those before."""
+
 
 class JobPool(ABC):
     """Does jobs, and answers each once.
@@ -134,6 +142,10 @@ class JobPool(ABC):
         return None
 
     @abstractmethod
+    def start(self) -> None:
+        """Start them, and return at once."""
+
+    @abstractmethod
     def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
         """Tell all of them, now and later, something that jobs of a task refer to."""
 
@@ -182,64 +194,44 @@ class JobPool(ABC):
     def cancel(self) -> None:
         """Forget every job."""
 
+    def take_warnings(self) -> list[str]:
+        """Return what a person should know beside what jobs said; each message only once."""
+        return []
+
     @abstractmethod
     def close(self) -> None:
         """End all that was started."""
 
 
-@define
-class _Shared:
-    """State that the dispatchers of all tasks share.
-
-    Attributes:
-        pool: The workers.
-        observers: Names of what observes candidates.
-        observing: Whether anything is observed.
-        last: Number of the last job.
-        waiting: Who waits for which job, and whether that is observed.
-        warnings: What a person should know, and whether that was taken.
-    """
-
-    pool: JobPool
-    observers: Sequence[str]
-    observing: bool
-    last: int = 0
-    waiting: dict[int, tuple[OnReply, bool]] = field(factory=dict)
-    warnings: dict[str, bool] = field(factory=dict)
-
-
+@define(eq=False)
 class Dispatcher:
     """Numbers the jobs of a pool, and keeps observers from doing harm.
 
     A worker that ends while it asks observers takes candidates with it that are not to blame:
     their jobs are answered with ``again``, and nothing is observed from then on.
 
-    Args:
-        pool: The workers.
-        observers: Names of what observes candidates.
-
     Attributes:
+        pool: The workers.
+        observers: Names of what observes candidates; none once a worker was lost to them.
         task: Whose jobs these are, where the workers serve several tasks.
     """
 
-    def __init__(self, pool: JobPool, observers: Sequence[str] = ()) -> None:
-        self._shared = _Shared(pool, observers, bool(observers))
-        self.task = ""
+    pool: JobPool
+    observers: list[str] = field(factory=list)
+    task: str = ""
+    _numbers: Iterator[int] = field(factory=lambda: count(1))
+    # Who waits for which job, and whether that is observed.
+    _waiting: dict[int, tuple[OnReply, bool]] = field(factory=dict)
+    # What a person should know, and whether that was taken.
+    _warnings: dict[str, bool] = field(factory=dict)
 
     def of_task(self, task: str) -> Dispatcher:
         """A dispatcher of the same workers, whose jobs are those of a task."""
-        other = Dispatcher(self.pool)
-        other._shared, other.task = self._shared, task
-        return other
+        return evolve(self, task=task)
 
     def release(self) -> None:
         """Have the workers forget the task of this dispatcher."""
         self.pool.release(self.task)
-
-    @property
-    def pool(self) -> JobPool:
-        """The workers."""
-        return self._shared.pool
 
     def post(
         self,
@@ -248,20 +240,27 @@ class Dispatcher:
         on_reply: OnReply,
         place: Place | None = None,
     ) -> None:
-        """Have a job done; ``on_reply`` is called from :meth:`pump` or :meth:`ask`."""
-        shared = self._shared
-        shared.last += 1
-        shared.waiting[shared.last] = on_reply, shared.observing
-        asked = {**message, "task": self.task, "observe": shared.observing}
-        self.pool.add([Job(asked, deadlines, place, number=shared.last)])
+        """Have a job done; ``on_reply`` is called from :meth:`pump`."""
+        number, is_observed = next(self._numbers), bool(self.observers)
+        self._waiting[number] = on_reply, is_observed
+        asked = {**message, "task": self.task, "observe": is_observed}
+        self.pool.add([Job(asked, deadlines, place, number=number)])
 
-    def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
-        """Have a job done by the worker at ``place``, and wait for its reply."""
+    def carry_out(self, steps: Steps[_Found]) -> _Found:
+        """Have jobs done one after the other; returns what their steps return."""
         replies: list[Reply] = []
-        self.post(message, deadlines, replies.append, place)
-        while not replies:
-            self.pump()
-        return replies[0]
+        try:
+            job = next(steps)
+            while True:
+                self.post(job.message, job.deadlines, replies.append, job.place)
+                while not replies:
+                    self.pump()
+                if replies[0].kind != "done":
+                    self.settle_down()
+                job = steps.send(replies.pop())
+        except StopIteration as end:
+            found: _Found = end.value
+            return found
 
     def pump(self, seconds: float | None = None) -> None:
         """Hand out jobs and deliver replies, of all tasks, once.
@@ -274,14 +273,13 @@ class Dispatcher:
             self._deliver(reply)
 
     def _deliver(self, reply: Reply) -> None:
-        shared = self._shared
-        on_reply, observed = shared.waiting.pop(reply.number, (None, False))
+        on_reply, observed = self._waiting.pop(reply.number, (None, False))
         for warning in reply.body.get("warnings", ()):
-            shared.warnings.setdefault(warning, False)
+            self._warnings.setdefault(warning, False)
         if reply.phase == "observe" and reply.kind in ("died", "timeout"):
             self._stop_observing(reply)
             reply = evolve(reply, kind="lost")
-        if reply.kind == "lost" and observed and not shared.observing:
+        if reply.kind == "lost" and observed and not self.observers:
             reply = evolve(reply, kind="again")
         if on_reply is not None:
             on_reply(reply)
@@ -306,22 +304,21 @@ class Dispatcher:
         What waits for one, of whichever task, gets the reply that it has to be done again.
         """
         self.pool.cancel()
-        for number in list(self._shared.waiting):
+        for number in list(self._waiting):
             self._deliver(_again(number))
 
     def take_warnings(self) -> list[str]:
         """Return what a person should know; each message only once, whichever task asks."""
-        warnings = self._shared.warnings
-        new = [warning for warning, taken in warnings.items() if not taken]
-        warnings.update(dict.fromkeys(new, True))
+        new = [warning for warning, taken in self._warnings.items() if not taken]
+        self._warnings.update(dict.fromkeys(new, True))
         return new
 
     def _stop_observing(self, reply: Reply) -> None:
         # Other workers may already observe: their answers add nothing.
-        if self._shared.observing:
-            self._shared.observing = False
-            names = ", ".join(self._shared.observers)
-            self._shared.warnings[
+        if self.observers:
+            names = ", ".join(self.observers)
+            self.observers.clear()
+            self._warnings[
                 f"a worker was lost while it asked observers ({names}): {reply.message}; "
                 "nothing is observed from here on"
             ] = False

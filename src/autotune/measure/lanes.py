@@ -2,111 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from attrs import define, field
 
-from autotune.measure.jobs import Dispatcher, JobPool, Place, Position, Reply
-from autotune.measure.timing_session import Carrier, OnComparison, TimingSession
+from autotune.measure.jobs import Dispatcher, Position, Reply, Steps
+from autotune.measure.timing_session import OnComparison, TimingSession
 from autotune.measure.trial import Trial
-from autotune.process.channel import Message
 from autotune.store.records import Comparison
 
-__all__ = ["LaneDispatcher", "Lanes"]
-
-# How long the host's thread waits for replies before it looks for what lanes ask, and how long
-# for the next job of a lane that has just got a reply.
-_PUMP_SECONDS = 0.002
-_NEXT_JOB_SECONDS = 0.0005
-
-
-@define(eq=False)
-class _Asked:
-    """A job that a lane waits for."""
-
-    message: Message
-    deadlines: Mapping[str, float]
-    place: Place
-    answered: threading.Event = field(factory=threading.Event)
-    reply: Reply | None = None
-
-    def answer(self, reply: Reply) -> None:
-        self.reply = reply
-        self.answered.set()
-
-
-@define(eq=False)
-class LaneDispatcher:
-    """Interface of a dispatcher to a session, on the thread of a lane.
-
-    Attributes:
-        dispatcher: That of the host's thread.
-        asked: What lanes have asked and nobody has taken yet.
-        stopped: Whether every job is answered with ``again``.
-    """
-
-    dispatcher: Dispatcher
-    asked: SimpleQueue[_Asked] = field(factory=SimpleQueue)
-    stopped: bool = False
-    _open: set[_Asked] = field(factory=set)
-    _answered: int = 0
-
-    @property
-    def pool(self) -> JobPool:
-        """Workers that do the jobs."""
-        return self.dispatcher.pool
-
-    def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
-        """As :meth:`Dispatcher.ask`, while the host's thread is in :meth:`serve`."""
-        asked = _Asked(message, deadlines, place)
-        self.asked.put(asked)
-        asked.answered.wait()
-        return asked.reply or Reply("again", place)
-
-    def settle_down(self) -> None:
-        """Nothing to wait for: what ends on one machine disturbs no other."""
-
-    def serve(self) -> None:
-        """Hand on what lanes have asked, and deliver replies; on the host's thread."""
-        self._hand_on()
-        self._answered = 0
-        self.dispatcher.pump(_PUMP_SECONDS)
-        # Lanes that have a reply ask for the next job at once: their machines are not to wait.
-        for _ in range(self._answered):
-            try:
-                self._post(self.asked.get(timeout=_NEXT_JOB_SECONDS))
-            except Empty:
-                break
-        self._hand_on()
-
-    def stop(self) -> None:
-        """Answer everything with ``again``, from now on."""
-        self.stopped = True
-        for asked in list(self._open):
-            asked.answer(Reply("again", asked.place))
-        self._open.clear()
-        self._hand_on()
-
-    def _hand_on(self) -> None:
-        while not self.asked.empty():
-            self._post(self.asked.get())
-
-    def _post(self, asked: _Asked) -> None:
-        if self.stopped:
-            asked.answer(Reply("again", asked.place))
-            return
-        self._open.add(asked)
-        self.dispatcher.post(asked.message, asked.deadlines, self._answering(asked), asked.place)
-
-    def _answering(self, asked: _Asked) -> Callable[[Reply], None]:
-        def answer(reply: Reply) -> None:
-            self._answered += 1
-            self._open.discard(asked)
-            asked.answer(reply)
-
-        return answer
+__all__ = ["Lanes"]
 
 
 @define(eq=False)
@@ -116,18 +22,16 @@ class _Lane:
     Attributes:
         session: Holds the copy of the best candidate.
         trials: What is checked and takes its turns now.
-        thread: Waits for the replies meanwhile.
+        steps: What is left to do with them; None where that is over.
         compared: Comparisons that nobody has been told of.
         unable: Number of a program that fails as a copy here.
-        error: What the thread has raised.
     """
 
     session: TimingSession
     trials: list[Trial] = field(factory=list)
-    thread: threading.Thread | None = None
+    steps: Steps[None] | None = None
     compared: list[tuple[str, str, Comparison, bool]] = field(factory=list)
     unable: int | None = None
-    error: BaseException | None = None
 
 
 class Lanes:
@@ -140,28 +44,26 @@ class Lanes:
     lanes, unless another lane has found a faster one meanwhile; each lane follows before it begins
     its next candidate.
 
-    A lane waits for its replies on a thread of its own; all that the threads ask goes through the
-    host's thread, which alone talks to machines.
+    The reply to a job of a lane has its next job sent at once, as soon as it is delivered.
 
     Args:
         dispatcher: Of the task.
         first: The session whose best program is that of all lanes.
-        new_session: Starts the session of the lane with a number; a dispatcher carries its jobs.
+        new_session: Starts the session of the lane with a number.
     """
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         first: TimingSession,
-        new_session: Callable[[Carrier, int], TimingSession],
+        new_session: Callable[[int], TimingSession],
     ) -> None:
         self._dispatcher = dispatcher
         self._first = first
         self._new_session = new_session
-        self._carrier = LaneDispatcher(dispatcher)
         self._lanes: dict[Position, _Lane] = {}
-        self._ended: SimpleQueue[_Lane] = SimpleQueue()
-        self._resting = threading.Event()
+        self._ended: list[_Lane] = []
+        self._rests = False
 
     @property
     def count(self) -> int:
@@ -218,18 +120,10 @@ class Lanes:
             trial.place = place
         lane = self._lanes.get(position)
         if lane is None:
-            lane = self._lanes[position] = _Lane(
-                self._new_session(self._carrier, len(self._lanes))
-            )
-        lane.session.carried_by(self._carrier)
+            lane = self._lanes[position] = _Lane(self._new_session(len(self._lanes)))
         lane.trials, lane.unable = list(trials), None
-        lane.thread = threading.Thread(
-            target=self._time,
-            args=(lane, lane.trials, leader, self._first.latency),
-            name=f"lane {position}",
-            daemon=True,
-        )
-        lane.thread.start()
+        lane.steps = self._time(lane, leader, self._first.latency)
+        self._advance(lane, lane.steps)
         return True
 
     def serve(self, on_comparison: OnComparison | None = None) -> list[Trial]:
@@ -237,7 +131,7 @@ class Lanes:
 
         One that its machine has lost has no outcome then, and is to be timed again.
         """
-        self._carrier.serve()
+        self._dispatcher.pump()
         return self._taken(on_comparison)
 
     def rest(self, on_comparison: OnComparison | None = None) -> list[Trial]:
@@ -247,12 +141,12 @@ class Lanes:
             What lanes had; what they have not begun has no outcome.
         """
         done: list[Trial] = []
-        self._resting.set()
+        self._rests = True
         try:
             while self.busy:
                 done += self.serve(on_comparison)
         finally:
-            self._resting.clear()
+            self._rests = False
         self.release_leases()
         return done
 
@@ -263,55 +157,57 @@ class Lanes:
                 self._dispatcher.pool.end_lease(position)
 
     def stop(self) -> None:
-        """End all lanes at once: what they have not finished loses its place."""
-        self._carrier.stop()
+        """End all lanes at once, and wait for no reply."""
         for lane in self._lanes.values():
-            while lane.thread is not None and lane.thread.is_alive():
-                self._carrier.stop()
-                lane.thread.join(_PUMP_SECONDS)
+            if lane.steps is not None:
+                lane.steps.close()
             # What was timed, and was about to take turns, keeps what it seemed to take.
             lane.session.finish_early()
-            lane.trials, lane.thread, lane.error = [], None, None
+            lane.trials, lane.steps = [], None
             lane.compared.clear()
-        self._ended = SimpleQueue()
-        self._carrier = LaneDispatcher(self._dispatcher)
+        self._ended.clear()
 
     def forget(self) -> None:
         """Forget the copies: machines have been given other inputs."""
         for lane in self._lanes.values():
             lane.session.lead(None)
 
-    def _time(self, lane: _Lane, trials: list[Trial], leader: Trial, latency: float) -> None:
-        """On the thread of a lane: all that is done with some trials on its machine."""
+    def _time(self, lane: _Lane, leader: Trial, latency: float) -> Steps[None]:
+        """All that is done with the trials of a lane on its machine."""
+        session, trials = lane.session, lane.trials
 
-        def on_comparison(*compared: object) -> None:
-            lane.compared.append(compared)  # type: ignore[arg-type]
+        def on_comparison(one: str, other: str, compared: Comparison, replaced: bool) -> None:
+            lane.compared.append((one, other, compared, replaced))
 
+        if (yield from session.follow(leader, latency, trials[0].place)):
+            for trial in trials:
+                if self._rests:
+                    break
+                yield from session.screen(trial)
+            session.release_lost()
+            yield from session.settle(on_comparison, repeats_lost=True)
+        elif session.is_held(trials[0]):
+            lane.unable = leader.number
+
+    def _advance(self, lane: _Lane, steps: Steps[None], reply: Reply | None = None) -> None:
+        """Have the next job of a lane done, unless its steps are over."""
+        if lane.steps is not steps:
+            # It was stopped, and nobody waits for this reply.
+            return
         try:
-            session = lane.session
-            if session.follow(leader, latency, trials[0].place):
-                for trial in trials:
-                    if self._resting.is_set():
-                        break
-                    session.screen(trial)
-                session.release_lost()
-                session.settle(on_comparison, repeats_lost=True)
-            elif session.is_held(trials[0]):
-                lane.unable = leader.number
-        except BaseException as error:  # raised again by the host's thread
-            lane.error = error
-        finally:
-            self._ended.put(lane)
+            job = next(steps) if reply is None else steps.send(reply)
+        except StopIteration:
+            self._ended.append(lane)
+            return
+        on_reply = partial(self._advance, lane, steps)
+        self._dispatcher.post(job.message, job.deadlines, on_reply, job.place)
 
     def _taken(self, on_comparison: OnComparison | None) -> list[Trial]:
         """Trials that lanes are done with; the best program of all lanes is what it is then."""
         done: list[Trial] = []
-        while not self._ended.empty():
-            lane = self._ended.get()
-            trials, error = lane.trials, lane.error
-            lane.trials, lane.thread, lane.error = [], None, None
-            if error is not None:
-                raise error
+        ended, self._ended = self._ended, []
+        for lane in ended:
+            trials, lane.trials, lane.steps = lane.trials, [], None
             session, first = lane.session, self._first
             mine, best = session.leader, first.leader
             if mine is not None and best is not None and mine.number == best.number:

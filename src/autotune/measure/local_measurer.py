@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 from attrs import define, field, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.measure.jobs import Dispatcher, Place
+from autotune.measure.jobs import Dispatcher, Place, Steps
 from autotune.measure.lanes import Lanes
 from autotune.measure.measurer import (
     Collecting,
@@ -27,7 +27,7 @@ from autotune.measure.measurer import (
 from autotune.measure.pinning import confined
 from autotune.measure.pool import MOST_AHEAD
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.timing_session import Carrier, OnComparison, TimingSession
+from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import (
     Batch,
     Building,
@@ -52,6 +52,8 @@ from autotune.process.stopwatch import Clock
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import Target
+
+_Found = TypeVar("_Found")
 
 # How many candidates per worker are built before they are timed: enough to keep the workers
 # busy to the end of a chunk, few enough that built programs do not fill the memory.
@@ -132,18 +134,15 @@ class LocalMeasurer(Measurer):
         self._workers: MeasureWorkers = (
             Workers(setup, clock) if shared is None else shared.get(setup)
         )
-        self._task = TaskInputs(workload, program, seed)
-        self._protocol = protocol
-        self._clock = clock
-        self._seconds = {"start": 0.0, "build": 0.0, "run": 0.0}
-        self._trials = 0
+        self._workload, self._program, self._seed = workload, program, seed
+        self._seconds = ActivitySeconds(clock)
         self._batches: deque[Batch[Trial]] = deque()
         self._client: TaskClient | None = None
 
     @property
     def seconds(self) -> Mapping[str, float]:
         """Wall seconds so far, by ``start`` (waiting for workers), ``build`` and ``run``."""
-        return dict(self._seconds)
+        return dict(self._seconds.taken)
 
     @property
     def shares_workers(self) -> bool:
@@ -164,7 +163,9 @@ class LocalMeasurer(Measurer):
         """Start the workers, which import the compiler, and return at once."""
         self._workers.start()
         if self._client is None:
-            self._client = TaskClient.of(self._workers, self._task)
+            self._client = TaskClient.of(
+                self._workers, self._workload, self._program, self._seed, self._seconds
+            )
 
     def wait_ready(self) -> None:
         """Wait until the workers can build; inputs and what is right come before something runs.
@@ -178,34 +179,31 @@ class LocalMeasurer(Measurer):
     def submit(self, candidates: Sequence[Candidate]) -> None:
         """See :meth:`Measurer.submit`."""
         self._make_ready("search")
+        client = self._started()
         unique = {candidate.digest: candidate for candidate in candidates}
-        trials = {digest: self._trial(candidate) for digest, candidate in unique.items()}
+        trials = {digest: client.trial(candidate) for digest, candidate in unique.items()}
         self._batches.append(Batch([trials[candidate.digest] for candidate in candidates]))
-        self._build_ahead()
-        self._fill_inputs()
+        client.build_ahead(self._batches)
+        client.fill_inputs()
 
     def collect(self, collecting: Collecting) -> list[Outcome]:
-        """See :meth:`Measurer.collect`."""
+        """See :meth:`Measurer.collect`; what was submitted later may be measured meanwhile."""
         if not self._batches:
             raise InvalidValueError("no submitted batch is left to collect")
         client, batch = self._started(), self._batches[0]
-        if self._uses_lanes:
-            return self._collect_on_lanes(batch, collecting)
         with unless_done(self._give_up):
             try:
-                self._hold(collecting.leader, collecting.on_leader_timed)
-                while not batch.is_over and not collecting.enough():
-                    self._time(batch, collecting)
-            except (KeyboardInterrupt, TimeIsOver):
-                # What has been timed is worth telling, also without its turns beside the best.
-                client.timing.finish_early()
-                batch.tell_rest(collecting.on_outcome)
-                raise
+                self._run(
+                    Collection(client, self._batches, collecting, client.uses_lanes),
+                    lambda: batch.tell(collecting.on_outcome),
+                    lambda: len(batch.delivered) == len(batch.in_order),
+                    lambda: batch.tell_rest(collecting.on_outcome),
+                )
             finally:
                 self._batches.popleft()
                 batch.abandon()
             client.forget(batch.trials)
-            self._build_ahead()
+            client.build_ahead(self._batches)
         return batch.delivered
 
     @property
@@ -226,126 +224,81 @@ class LocalMeasurer(Measurer):
             while self._batches and self._batches[0].is_taken:
                 self._batches.popleft()
 
-        self._started()
-        self._run_lanes(collecting, tell, lambda: told >= count or not self._batches)
+        collection = Collection(self._started(), self._batches, collecting, on_lanes=True)
+        with unless_done(self._give_up):
+            self._run(collection, tell, lambda: told >= count or not self._batches, tell)
         return told
 
-    def _collect_on_lanes(self, batch: Batch[Trial], collecting: Collecting) -> list[Outcome]:
-        """As :meth:`collect`; what was submitted later is measured meanwhile, too."""
-        try:
-            self._run_lanes(
-                collecting,
-                lambda: batch.tell(collecting.on_outcome),
-                lambda: len(batch.delivered) == len(batch.in_order),
-                lambda: batch.tell_rest(collecting.on_outcome),
-            )
-        finally:
-            if self._batches and self._batches[0] is batch:
-                self._batches.popleft()
-            batch.abandon()
-        return batch.delivered
-
-    def _run_lanes(
+    def _run(
         self,
-        collecting: Collecting,
+        collection: Collection,
         tell: Callable[[], None],
         is_over: Callable[[], bool],
-        tell_rest: Callable[[], None] | None = None,
+        tell_rest: Callable[[], None],
     ) -> None:
-        """Have all machines time what was submitted, until it is over or there was enough."""
-        client = self._started()
-        with unless_done(self._give_up):
-            run = LaneRun(
-                client,
-                self._batches,
-                lambda trial: self._look_up(trial, collecting),
-                self._window,
-                self._timed,
-                self._undisturbed,
-            )
-            try:
-                self._lead_lanes(collecting)
-                run.collect(collecting, tell, is_over)
-            except (KeyboardInterrupt, TimeIsOver):
-                client.lanes.stop()
-                run.take_from_originals()
-                (tell_rest or tell)()
-                raise
-            run.end()
-
-    @property
-    def _uses_lanes(self) -> bool:
-        """True if several machines time at the same time, now or before."""
-        return self._started().lanes.is_used or len(self._workers.pool.lanes) > 1
-
-    @property
-    def _window(self) -> int:
-        """Number of candidates that are built or timed at the same time."""
-        return _CHUNK_PER_WORKER * self._workers.count + _AHEAD_PER_LANE * self.lanes
-
-    def _lead_lanes(self, collecting: Collecting) -> None:
-        """Have the best candidate ready, unless lanes have found a faster one since."""
-        client, leader = self._started(), collecting.leader
-        timing = client.timing
-        if leader is None:
-            return
-        is_older = leader.latency is not None and timing.latency <= leader.latency
-        if timing.leader is None or not is_older:
-            client.lanes.rest()
-            self._hold(leader, collecting.on_leader_timed)
+        """Measure what was submitted, until it is over or there was enough."""
+        try:
+            collection.run(tell, is_over)
+        except (KeyboardInterrupt, TimeIsOver):
+            # What has been timed is worth telling, also without its turns beside the best.
+            collection.finish_early()
+            tell_rest()
+            raise
 
     def measure_baselines(
         self, programs: Sequence[Candidate | None], best: float | None = None
     ) -> list[Outcome]:
         """See :meth:`Measurer.measure_baselines`."""
         self._make_ready("search")
-        self._started().lanes.rest()
-        trials = [self._trial(program, always=True) for program in programs]
-        timing = self._started().new_session()
+        client = self._started()
+        client.lanes.rest()
+        trials = [client.trial(program, always=True) for program in programs]
+        timing, io_bytes = client.new_session(), client.workload.io_bytes
         with unless_done(self._give_up):
-            self._await_built(trials)
+            client.await_built(trials)
             mark_duplicates(trials)
             while waiting := [trial for trial in trials if timing.is_untimed(trial)]:
-                self._await_built(waiting)
-                with self._undisturbed(trials):
+                client.await_built(waiting)
+                with client.undisturbed(trials):
                     for trial in waiting:
                         if trial.outcome is not None:
                             continue
                         if best is None:
-                            timing.screen(trial)
+                            client.carry_out(timing.screen(trial))
                         else:
-                            timing.screen_baseline(trial, best, self._task.workload.io_bytes)
-            with self._undisturbed(trials):
-                timing.settle()
+                            client.carry_out(timing.screen_baseline(trial, best, io_bytes))
+            with client.undisturbed(trials):
+                client.carry_out(timing.settle())
             for trial in trials:
                 trial.take_from_original()
-            self._started().forget(trials)
+            client.forget(trials)
         return [trial.outcome for trial in trials if trial.outcome is not None]
 
     def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:
         """See :meth:`Measurer.rematch`."""
-        trials = [self._trial(candidate, always=True) for candidate in candidates]
         with unless_done(self._give_up):
-            timing = self._begin_rematch()
+            client, timing = self._begin_rematch()
+            trials = [client.trial(candidate, always=True) for candidate in candidates]
             while waiting := [trial for trial in trials if trial.outcome is None]:
-                self._await_built(waiting)
-                with self._undisturbed(waiting):
-                    timing.rematch([trial for trial in waiting if trial.outcome is None])
+                client.await_built(waiting)
+                with client.undisturbed(waiting):
+                    again = [trial for trial in waiting if trial.outcome is None]
+                    client.carry_out(timing.rematch(again))
         return [trial.outcome for trial in trials if trial.outcome is not None]
 
     def hold(self, candidate: Candidate | None) -> LoadedProgram:
         """See :meth:`Measurer.hold`."""
-        trial = self._trial(candidate, always=True)
         with unless_done(self._give_up):
-            timing = self._begin_rematch()
+            client, timing = self._begin_rematch()
+            trial = client.trial(candidate, always=True)
             while trial.outcome is None and not trial.samples:
-                self._await_built([trial])
+                client.await_built([trial])
                 if trial.outcome is None:
-                    with self._undisturbed([trial]):
-                        timing.check(trial)
-        return HeldTrial(trial, timing, self._undisturbed)
+                    with client.undisturbed([trial]):
+                        client.carry_out(timing.check(trial))
+        return HeldTrial(trial, timing, client)
 
-    def _begin_rematch(self) -> TimingSession:
+    def _begin_rematch(self) -> tuple[TaskClient, TimingSession]:
         """End all jobs, and give the workers new inputs."""
         self._batches.clear()
         self.start()
@@ -353,10 +306,9 @@ class LocalMeasurer(Measurer):
         client.lanes.rest()
         client.dispatcher.drain()
         # Workers forget what they hold when they are given other inputs.
-        client.timing.lead(None)
-        client.lanes.forget()
+        client.forget_leaders()
         self._make_ready("rematch")
-        return client.new_session()
+        return client, client.new_session()
 
     def take_build_spans(self) -> list[Span]:
         """See :meth:`Measurer.take_build_spans`."""
@@ -384,127 +336,9 @@ class LocalMeasurer(Measurer):
     def _make_ready(self, inputs: str) -> None:
         """Have workers that know the task, with one or the other inputs."""
         self.start()
-        with self._timed("start"):
+        with self._seconds.timed("start"):
             self._started().give_inputs(inputs)
             self._workers.pool.wait_ready()
-
-    def _fill_inputs(self) -> None:
-        """Have what programs run on, and what is right; best called while workers build."""
-        with self._timed("start"):
-            self._started().fill_inputs()
-
-    def _trial(self, candidate: Candidate | None, *, always: bool = False) -> Trial:
-        self._trials += 1
-        return Trial(self._trials, candidate, always)
-
-    def _build_ahead(self) -> None:
-        """Begin to build what comes next, unless a timing would be disturbed by it."""
-        for batch in list(self._batches) if self._workers.overlaps else list(self._batches)[:1]:
-            if not batch.chunk:
-                self._started().building.add(
-                    batch.next_chunk(_CHUNK_PER_WORKER * self._workers.count)
-                )
-
-    def _hold(self, leader: Leader | None, on_timed: OnLeaderTimed | None = None) -> None:
-        """Have the best candidate ready to be timed beside others.
-
-        One that was not timed in this session is timed first, and is the best one only if that
-        shows it.
-        """
-        timing = self._started().timing
-        if leader is None or timing.leads(leader.candidate.digest):
-            return
-        trial = self._trial(leader.candidate, always=True)
-        self._await_built([trial])
-        if trial.outcome is None:
-            with self._undisturbed([trial]):
-                timing.install(trial, leader.latency)
-        trial.abandoned = trial.outcome is None
-        if leader.latency is None and trial.outcome is not None and trial.outcome.ok:
-            self._started().forget([trial])
-            if on_timed is not None:
-                on_timed(trial.latency)
-
-    def _time(self, batch: Batch[Trial], collecting: Collecting) -> None:
-        """Time a chunk; tells outcomes in order as soon as they are known."""
-        client, chunk = self._started(), batch.chunk
-        timing = client.timing
-        while group := self._next_group(chunk, collecting):
-            self._hold(timing.lost_leader)
-            with self._undisturbed(group, later=batch.open_chunk):
-                self._screen(group, batch, collecting)
-            if collecting.enough():
-                break
-        self._hold(timing.lost_leader)
-        with self._undisturbed(batch.open_chunk):
-            timing.settle(collecting.on_comparison)
-        for trial in chunk:
-            trial.take_from_original()
-        batch.tell(collecting.on_outcome)
-        client.remember(chunk)
-        client.forget([trial for trial in chunk if trial is not timing.leader])
-        batch.chunk = []
-        self._build_ahead()
-
-    def _screen(self, group: Sequence[Trial], batch: Batch[Trial], collecting: Collecting) -> None:
-        """Check and time a group briefly."""
-        timing = self._started().timing
-        for trial in group:
-            timing.screen(trial)
-            batch.tell(collecting.on_outcome)
-            if collecting.enough():
-                break
-
-    def _next_group(self, chunk: Sequence[Trial], collecting: Collecting) -> list[Trial]:
-        """Built candidates of one worker that are to be timed now; none when all are timed.
-
-        What is timed keeps its worker from building, and that of the best candidate. So nothing
-        is timed before most workers have begun the last that they build of the chunk, and where
-        builds disturb, before all is built.
-        """
-        client = self._started()
-        while True:
-            client.timing.release_lost()
-            for trial in chunk:
-                if client.building.measured_later(trial, chunk):
-                    client.building.take_over(trial)
-                self._look_up(trial, collecting)
-            untimed = [trial for trial in chunk if client.timing.is_untimed(trial)]
-            built = [trial for trial in untimed if client.holds(trial)]
-            overlaps = self._workers.overlaps and built
-            by_a_few = self._workers.count // 2 * MOST_AHEAD if overlaps else 0
-            if len(untimed) - len(built) <= by_a_few:
-                return held_together(built, client.timing.leader)
-            with self._timed("build"):
-                client.building.attend(untimed)
-
-    def _look_up(self, trial: Trial, collecting: Collecting) -> None:
-        """Find out whether a candidate's program has been measured, by this run or before."""
-        if trial.outcome is not None or trial.samples:
-            return
-        if trial.duplicate_of is not None:
-            if trial.duplicate_of.is_inconclusive:
-                self._started().building.reassign_duplicate(trial)
-            return
-        for digest in filter(None, (trial.lowered, trial.binary)):
-            found = collecting.recall(digest)
-            if found is not None:
-                trial.take(found)
-                return
-
-    def _await_built(self, trials: Sequence[Trial]) -> None:
-        building = self._started().building
-        building.begin(trials)
-        self._fill_inputs()
-        with self._timed("build"):
-            building.await_all(trials)
-
-    @contextmanager
-    def _undisturbed(self, trials: Sequence[Trial], later: Sequence[Trial] = ()) -> Iterator[None]:
-        """See :func:`undisturbed`; this is accounted as running."""
-        self._fill_inputs()
-        with self._timed("run"), undisturbed(self._started(), self._workers, trials, later):
-            yield
 
     def _give_up(self) -> None:
         """Cancel what was begun and is not done, because of an error or an interrupt."""
@@ -513,8 +347,7 @@ class LocalMeasurer(Measurer):
             if client.lanes.is_used:
                 # What is built is forgotten, too, and no copy of the best can be had any more.
                 client.lanes.stop()
-                client.lanes.forget()
-                client.timing.lead(None)
+                client.forget_leaders()
             self._batches.clear()
             client.building.abandon()
             client.dispatcher.cancel()
@@ -524,28 +357,31 @@ class LocalMeasurer(Measurer):
             raise WorkerStartFailed("the measurer has not been started, or was closed")
         return self._client
 
+
+@define(eq=False)
+class ActivitySeconds:
+    """Wall seconds by activity.
+
+    Attributes:
+        clock: Monotonic seconds.
+        taken: Seconds so far.
+    """
+
+    clock: Clock
+    taken: dict[str, float] = field(factory=lambda: dict.fromkeys(("start", "build", "run"), 0.0))
+
     @contextmanager
-    def _timed(self, activity: str) -> Iterator[None]:
-        begin = self._clock()
+    def timed(self, activity: str) -> Iterator[None]:
+        """Count what is done inside."""
+        begin = self.clock()
         try:
             yield
         finally:
-            self._seconds[activity] += self._clock() - begin
+            self.taken[activity] += self.clock() - begin
 
 
-@frozen
-class TaskInputs:
-    """A task as it is described to workers.
-
-    Attributes:
-        workload: What candidates compute.
-        program: The imported program's text form, if there is one.
-        seed: Seed of the random inputs, and of the order of turns.
-    """
-
-    workload: Workload
-    program: str | None
-    seed: int
+# How often to ask whether another process has ended its turn.
+_TURN_SECONDS = 0.02
 
 
 @define(eq=False)
@@ -554,7 +390,10 @@ class TaskClient:
 
     Attributes:
         workers: The workers.
-        task: Its description.
+        workload: What candidates compute.
+        program: The imported program's text form, if there is one.
+        seed: Seed of the random inputs, and of the order of turns.
+        seconds: Counts wall seconds.
         dispatcher: Gives them the jobs of the task.
         building: Has them build.
         new_session: Starts another session of timing with them.
@@ -565,7 +404,10 @@ class TaskClient:
     """
 
     workers: MeasureWorkers
-    task: TaskInputs
+    workload: Workload
+    program: str | None
+    seed: int
+    seconds: ActivitySeconds
     dispatcher: Dispatcher
     building: Building
     new_session: Callable[[], TimingSession]
@@ -575,37 +417,50 @@ class TaskClient:
     _files: ExitStack
     inputs: str = field(default="", init=False)
     _reference: ReferenceFiles | None = field(default=None, init=False)
+    _trials: int = field(default=0, init=False)
 
     @staticmethod
-    def of(workers: MeasureWorkers, task: TaskInputs) -> TaskClient:
+    def of(
+        workers: MeasureWorkers,
+        workload: Workload,
+        program: str | None,
+        seed: int,
+        seconds: ActivitySeconds,
+    ) -> TaskClient:
         """A task that workers which have been started know nothing of yet."""
         setup = workers.setup
-        dispatcher, rng = workers.admit(), np.random.default_rng(task.seed)
-        plausibility = workers.plausibility(task.workload)
+        dispatcher, rng = workers.admit(), np.random.default_rng(seed)
+        plausibility = workers.plausibility(workload)
 
-        def new_session(carrier: Carrier = dispatcher) -> TimingSession:
-            return TimingSession(carrier, setup.protocol, rng, plausibility=plausibility)
-
-        def new_lane(carrier: Carrier, number: int) -> TimingSession:
+        def new_session(lane: int | None = None) -> TimingSession:
             # Lanes take their turns at the same time: each has a generator of its own.
-            own = np.random.default_rng([task.seed, number])
-            return TimingSession(carrier, setup.protocol, own, plausibility=plausibility)
+            own = rng if lane is None else np.random.default_rng([seed, lane])
+            pool = dispatcher.pool
+            return workers.session(pool, setup.protocol, own, plausibility=plausibility)
 
         timing = new_session()
         files = ExitStack()
         client = TaskClient(
             workers,
-            task,
+            workload,
+            program,
+            seed,
+            seconds,
             dispatcher,
             Building(dispatcher, setup.protocol),
             new_session,
             timing,
-            Lanes(dispatcher, timing, new_lane),
+            Lanes(dispatcher, timing, new_session),
             lambda: None,
             files,
         )
         client.close = ending_with(client, dispatcher.release, files.close)
         return client
+
+    def trial(self, candidate: Candidate | None, *, always: bool = False) -> Trial:
+        """A trial with a number of its own."""
+        self._trials += 1
+        return Trial(self._trials, candidate, always)
 
     def give_inputs(self, kind: str) -> None:
         """Tell the workers what to run programs on, if they run them on something else.
@@ -618,16 +473,15 @@ class TaskClient:
         """
         if self.inputs == kind:
             return
-        task, setup = self.task, self.workers.setup
-        seed = task.seed + (kind == "rematch")
-        files = reserve_reference(task.workload, seed)
+        setup, seed = self.workers.setup, self.seed + (kind == "rematch")
+        files = reserve_reference(self.workload, seed)
         # To the end: a worker may still be about to read those before these.
         self._files.callback(files.close)
         message = {
             "op": "task",
             "task": self.dispatcher.task,
-            "workload": task.workload.to_json(),
-            "program": task.program,
+            "workload": self.workload.to_json(),
+            "program": self.program,
             "target": setup.target.to_json(),
             "threads": setup.threads,
             "cpus": list(self.workers.cpus),
@@ -641,13 +495,16 @@ class TaskClient:
         self.inputs, self._reference = kind, files
 
     def fill_inputs(self) -> None:
-        """Have the inputs, and what is right. Again, it does nothing.
+        """Have the inputs, and what is right; best called while workers build.
+
+        Again, it does nothing.
 
         Raises:
             WorkerStartFailed: there is no memory for them.
         """
         if self._reference is not None:
-            self._reference.fill()
+            with self.seconds.timed("start"):
+                self._reference.fill()
 
     def holds(self, trial: Trial) -> bool:
         """Return whether a living worker has the program of a trial."""
@@ -677,51 +534,84 @@ class TaskClient:
                 trial.place = None
         for place, those in numbers.items():
             message = {"op": "forget", "numbers": those}
-            self.dispatcher.post(message, {"load": seconds}, _ignore, place)
+            self.dispatcher.post(message, {"load": seconds}, lambda _reply: None, place)
 
+    def forget_leaders(self) -> None:
+        """Compare nothing with the best program so far, which workers do not hold any more."""
+        self.timing.lead(None)
+        self.lanes.forget()
 
-def _ignore(_reply: object) -> None:
-    """Ignore a reply."""
+    def carry_out(self, steps: Steps[_Found]) -> _Found:
+        """Do steps of timing; best :meth:`undisturbed`."""
+        return self.dispatcher.carry_out(steps)
 
+    @property
+    def uses_lanes(self) -> bool:
+        """True if several machines time at the same time, now or before."""
+        return self.lanes.is_used or self.lanes.count > 1
 
-# How often to ask whether another process has ended its turn.
-_TURN_SECONDS = 0.02
+    def build_ahead(self, batches: deque[Batch[Trial]]) -> None:
+        """Begin to build what comes next, unless a timing would be disturbed by it."""
+        for batch in list(batches) if self.workers.overlaps else list(batches)[:1]:
+            if not batch.chunk:
+                self.building.begin(batch.next_chunk(_CHUNK_PER_WORKER * self.workers.count))
 
+    def await_built(self, trials: Sequence[Trial]) -> None:
+        """Have programs built; inputs are filled in meanwhile."""
+        self.building.begin(trials)
+        self.fill_inputs()
+        with self.seconds.timed("build"):
+            self.building.await_all(trials)
 
-@contextmanager
-def undisturbed(
-    client: TaskClient,
-    workers: MeasureWorkers,
-    trials: Sequence[Trial],
-    later: Sequence[Trial] = (),
-) -> Iterator[None]:
-    """Time is taken inside: whatever would share CPUs with it waits.
+    def hold(self, leader: Leader | None, on_timed: OnLeaderTimed | None = None) -> None:
+        """Have the best candidate ready to be timed beside others.
 
-    Other processes that time on these CPUs are waited for, and wait.
+        One that was not timed in this session is timed first, and is the best one only if that
+        shows it.
+        """
+        if leader is None or self.timing.leads(leader.candidate.digest):
+            return
+        trial = self.trial(leader.candidate, always=True)
+        self.await_built([trial])
+        if trial.outcome is None:
+            with self.undisturbed([trial]):
+                self.carry_out(self.timing.install(trial, leader.latency))
+        trial.abandoned = trial.outcome is None
+        if leader.latency is None and trial.outcome is not None and trial.outcome.ok:
+            self.forget([trial])
+            if on_timed is not None:
+                on_timed(trial.latency)
 
-    Args:
-        client: The task.
-        workers: Those of the task.
-        trials: What is timed.
-        later: What may be timed next: the workers that hold it begin nothing that would have
-            to be waited for then.
-    """
-    pool = workers.pool
-    try:
-        while not workers.timing_lock.acquire():
-            client.dispatcher.pump(0.0)
-            time.sleep(_TURN_SECONDS)
-        leader = client.timing.leader
-        timed = {it.place[0] for it in (*trials, leader) if it is not None and it.place}
-        soon = {trial.place[0] for trial in later if trial.place is not None}
-        pool.reserve(timed if workers.overlaps else range(workers.count), soon)
-        client.dispatcher.settle_down()
-        builders = [pid for index, pid in pool.pids().items() if index not in timed]
-        with confined(builders if workers.overlaps else [], workers.free_cpus):
-            yield
-    finally:
-        pool.reserve(())
-        workers.timing_lock.release()
+    @contextmanager
+    def undisturbed(self, trials: Sequence[Trial], later: Sequence[Trial] = ()) -> Iterator[None]:
+        """Time is taken inside: whatever would share CPUs with it waits.
+
+        Other processes that time on these CPUs are waited for, and wait.
+
+        Args:
+            trials: What is timed.
+            later: What may be timed next: the workers that hold it begin nothing that would have
+                to be waited for then.
+        """
+        workers = self.workers
+        pool, lock = workers.pool, workers.timing_lock
+        self.fill_inputs()
+        with self.seconds.timed("run"):
+            try:
+                while not lock.acquire():
+                    self.dispatcher.pump(0.0)
+                    time.sleep(_TURN_SECONDS)
+                leader = self.timing.leader
+                timed = {it.place[0] for it in (*trials, leader) if it is not None and it.place}
+                soon = {trial.place[0] for trial in later if trial.place is not None}
+                pool.reserve(timed if workers.overlaps else range(workers.count), soon)
+                self.dispatcher.settle_down()
+                builders = [pid for index, pid in pool.pids().items() if index not in timed]
+                with confined(builders if workers.overlaps else [], workers.free_cpus):
+                    yield
+            finally:
+                pool.reserve(())
+                lock.release()
 
 
 @frozen(eq=False)
@@ -731,12 +621,12 @@ class HeldTrial(LoadedProgram):
     Attributes:
         trial: The trial; it has an outcome if it failed.
         timing: Times it.
-        undisturbed: Keeps other work away while time is taken.
+        client: Keeps other work away meanwhile.
     """
 
     trial: Trial
     timing: TimingSession
-    undisturbed: Callable[[Sequence[Trial]], AbstractContextManager[None]]
+    client: TaskClient
 
     @property
     def failure(self) -> Outcome | None:
@@ -745,129 +635,187 @@ class HeldTrial(LoadedProgram):
     def turn(self, placement: int) -> float | None:
         if self.trial.outcome is not None:
             return None
-        with self.undisturbed([self.trial]):
-            samples = self.timing.turn(self.trial, placement)
-        if samples is None and self.trial.outcome is None:
+        with self.client.undisturbed([self.trial]):
+            seconds = self.client.carry_out(self.timing.turn(self.trial, placement))
+        if seconds is None and self.trial.outcome is None:
             self.trial.fail("crash", "the worker that held it ended")
-        return None if samples is None else statistics.median(samples)
+        return seconds
 
 
 # How many candidates a machine takes at a time.
 _MOST_TOGETHER = 8
 
 
-class LaneRun:
-    """State of building and timing while outcomes of a task are collected from lanes.
+@define(eq=False)
+class Collection:
+    """Building and timing of what was submitted, until there is enough of it.
 
-    Programs travel by the hash of their content, so that none is bound to a machine before it is
-    loaded there: a machine that is done takes the next program that is built, and none waits for
-    a slower one. A machine without anything to time may build meanwhile.
+    On one machine a chunk is built, each candidate in the worker that will run it, checked, and
+    then timed in turns with the best one. Among several machines programs travel by the hash of
+    their content, so that none is bound to a machine before it is loaded there: a machine that is
+    done takes the next program that is built, and none waits for a slower one. A machine without
+    anything to time may build meanwhile.
 
-    Args:
+    Attributes:
         client: The task.
         batches: What was submitted and not collected, in order.
-        look_up: Finds out whether the program of a trial has been measured before.
-        most: How many candidates are built or timed at the same time.
-        timed: Counts what is done inside as ``build`` or ``run``.
-        undisturbed: Inside, what would disturb the timing of trials waits.
+        collecting: What is to be called, but for outcomes.
+        on_lanes: Whether several machines time.
     """
 
-    def __init__(
-        self,
-        client: TaskClient,
-        batches: Iterable[Batch[Trial]],
-        look_up: Callable[[Trial], None],
-        most: int,
-        timed: Callable[[str], AbstractContextManager[None]],
-        undisturbed: Callable[[Sequence[Trial]], AbstractContextManager[None]],
-    ) -> None:
-        self._client = client
-        self._batches = batches
-        self._look_up = look_up
-        self._most = most
-        self._timed = timed
-        self._undisturbed = undisturbed
-        self._done: list[Trial] = []
-        self._looked_up: set[int] = set()
+    client: TaskClient
+    batches: deque[Batch[Trial]]
+    collecting: Collecting
+    on_lanes: bool
+    _done: list[Trial] = field(factory=list, init=False)
+    _looked_up: set[tuple[int, str]] = field(factory=set, init=False)
 
-    def collect(
-        self, collecting: Collecting, tell: Callable[[], None], is_over: Callable[[], bool]
-    ) -> None:
-        """Have all machines build and time, until it is over or there was enough.
+    def run(self, tell: Callable[[], None], is_over: Callable[[], bool]) -> None:
+        """Build and time, until it is over or there was enough.
 
         Args:
-            collecting: What is to be called, but for outcomes.
             tell: Called whenever outcomes may have become known.
             is_over: Whether all is known that was asked for.
         """
-        lanes, timing = self._client.lanes, self._client.timing
+        client, collecting = self.client, self.collecting
+        self._lead()
         tell()
-        while not is_over() and not collecting.enough():
-            if timing.leader is None:
-                self._find_first_leader(collecting.on_comparison)
-            with self._timed("run" if lanes.busy else "build"):
-                self._step(collecting.on_comparison)
+        while not is_over():
+            if collecting.enough():
+                self._take(client.lanes.rest(collecting.on_comparison))
+                tell()
+                break
+            if self.on_lanes:
+                self._serve_lanes()
+            else:
+                self._time_chunk(tell)
             tell()
-        if collecting.enough():
-            self._take(lanes.rest(collecting.on_comparison))
-            tell()
+        client.remember(self._done)
+        client.lanes.release_leases()
 
-    def _find_first_leader(self, on_comparison: OnComparison | None) -> None:
-        """Time the next candidate that is built alone: others are timed beside it."""
-        trial, timing = next(self._ready(), None), self._client.timing
-        if trial is None:
-            return
-        with self._undisturbed([trial]):
-            timing.screen(trial)
-            timing.settle(on_comparison)
-
-    def _step(self, on_comparison: OnComparison | None) -> None:
-        """Hand out what is built, and wait a moment for what may happen."""
-        lanes, timing = self._client.lanes, self._client.timing
-        if timing.leader is not None:
-            if lanes.are_unable:
-                timing.lead(None)
-            self._feed()
-        self._client.building.request(self._waiting())
-        self._take(lanes.serve(on_comparison))
-
-    def end(self) -> None:
-        """Let machines do other things, and tell them which programs are known now."""
-        self._client.remember(self._done)
-        self._done = []
-        self._client.lanes.release_leases()
-
-    def take_from_originals(self) -> None:
-        """End those whose program another trial has measured."""
+    def finish_early(self) -> None:
+        """End after an interrupt what has been timed, and what has the same program."""
+        self.client.lanes.stop()
+        self.client.timing.finish_early()
         for trial in self._open():
             trial.take_from_original()
 
+    def _lead(self) -> None:
+        """Have the best candidate ready, unless lanes have found a faster one since."""
+        client, leader = self.client, self.collecting.leader
+        if leader is not None and self.on_lanes:
+            timing = client.timing
+            is_older = leader.latency is not None and timing.latency <= leader.latency
+            if timing.leader is not None and is_older:
+                return
+            client.lanes.rest()
+        client.hold(leader, self.collecting.on_leader_timed)
+
+    def _time_chunk(self, tell: Callable[[], None]) -> None:
+        """Time a chunk of the first batch, and have the next one built."""
+        client, batch, timing = self.client, self.batches[0], self.client.timing
+        chunk, enough = batch.chunk, self.collecting.enough
+        while group := self._next_group(chunk):
+            client.hold(timing.lost_leader)
+            with client.undisturbed(group, later=batch.open_chunk):
+                for trial in group:
+                    client.carry_out(timing.screen(trial))
+                    tell()
+                    if enough():
+                        break
+            if enough():
+                break
+        client.hold(timing.lost_leader)
+        with client.undisturbed(batch.open_chunk):
+            client.carry_out(timing.settle(self.collecting.on_comparison))
+        for trial in chunk:
+            trial.take_from_original()
+        tell()
+        client.remember(chunk)
+        client.forget(chunk)
+        batch.chunk = []
+        client.build_ahead(self.batches)
+
+    def _next_group(self, chunk: Sequence[Trial]) -> list[Trial]:
+        """Built candidates of one worker that are to be timed now; none when all are timed.
+
+        What is timed keeps its worker from building, and that of the best candidate. So nothing
+        is timed before most workers have begun the last that they build of the chunk, and where
+        builds disturb, before all is built.
+        """
+        client = self.client
+        while True:
+            client.timing.release_lost()
+            for trial in chunk:
+                if client.building.measured_later(trial, chunk):
+                    client.building.take_over(trial)
+                self._look_up(trial)
+            untimed = [trial for trial in chunk if client.timing.is_untimed(trial)]
+            built = [trial for trial in untimed if client.holds(trial)]
+            overlaps = client.workers.overlaps and built
+            by_a_few = client.workers.count // 2 * MOST_AHEAD if overlaps else 0
+            if len(untimed) - len(built) <= by_a_few:
+                return held_together(built, client.timing.leader)
+            with client.seconds.timed("build"):
+                client.building.attend(untimed)
+
+    def _look_up(self, trial: Trial) -> None:
+        """Find out whether a candidate's program has been measured, by this run or before."""
+        if trial.outcome is not None or trial.samples:
+            return
+        if trial.duplicate_of is not None:
+            if trial.duplicate_of.is_inconclusive:
+                self.client.building.reassign_duplicate(trial)
+            return
+        for digest in filter(None, (trial.lowered, trial.binary)):
+            if (trial.number, digest) in self._looked_up:
+                continue
+            self._looked_up.add((trial.number, digest))
+            found = self.collecting.recall(digest)
+            if found is not None:
+                trial.take(found)
+                return
+
     def _open(self) -> Iterator[Trial]:
         """Trials without an outcome, in order of submission."""
-        return (it for batch in self._batches for it in batch.in_order if it.outcome is None)
+        return (it for batch in self.batches for it in batch.in_order if it.outcome is None)
 
     def _waiting(self) -> list[Trial]:
         """As many of them as there is room for, without those that lanes are at."""
-        lanes = self._client.lanes
+        lanes = self.client.lanes
+        most = _CHUNK_PER_WORKER * self.client.workers.count + _AHEAD_PER_LANE * lanes.count
         waiting = (trial for trial in self._open() if not lanes.is_timing(trial))
-        return list(islice(dict.fromkeys(waiting), self._most))
+        return list(islice(dict.fromkeys(waiting), most))
 
     def _ready(self) -> Iterator[Trial]:
         for trial in self._waiting():
-            if trial.duplicate_of is not None:
+            if trial.duplicate_of is not None or self.client.holds(trial):
                 self._look_up(trial)
-            elif self._client.holds(trial):
-                if trial.number not in self._looked_up:
-                    self._looked_up.add(trial.number)
-                    self._look_up(trial)
-                if trial.outcome is None:
+                if self.client.timing.is_untimed(trial) and self.client.holds(trial):
                     yield trial
+
+    def _serve_lanes(self) -> None:
+        """Hand out what is built, and wait a moment for what may happen."""
+        client, lanes = self.client, self.client.lanes
+        self._feed()
+        with client.seconds.timed("run" if lanes.busy else "build"):
+            client.building.request(self._waiting())
+            self._take(lanes.serve(self.collecting.on_comparison))
 
     def _feed(self) -> None:
         """Give each idle machine what is to be timed next."""
-        lanes = self._client.lanes
+        client, lanes, timing = self.client, self.client.lanes, self.client.timing
+        if timing.leader is not None and lanes.are_unable:
+            timing.lead(None)
         idle = lanes.idle()
         ready = list(self._ready()) if idle else []
+        if timing.leader is None and ready:
+            # It is timed alone: others are timed beside it.
+            with client.undisturbed(ready[:1]):
+                client.carry_out(timing.screen(ready.pop(0)))
+                client.carry_out(timing.settle(self.collecting.on_comparison))
+        if timing.leader is None:
+            return
         for position in idle:
             if not ready:
                 lanes.release_leases()
@@ -879,7 +827,8 @@ class LaneRun:
 
     def _take(self, trials: list[Trial]) -> None:
         """Free the programs of trials that are over."""
-        self.take_from_originals()
+        for trial in self._open():
+            trial.take_from_original()
         over = [trial for trial in trials if trial.outcome is not None]
         self._done += over
-        self._client.forget(over)
+        self.client.forget(over)

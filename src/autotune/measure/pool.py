@@ -148,9 +148,6 @@ class WorkerPool(JobPool):
         """See :attr:`JobPool.versions`."""
         return self._versions
 
-    def __len__(self) -> int:
-        return len(self._slots)
-
     def start(self) -> None:
         """Start every worker and return at once."""
         for slot in self._slots:

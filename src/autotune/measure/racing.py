@@ -8,7 +8,7 @@ known far better than either time. Everything here is a pure function of such ti
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, methodcaller
 
 import numpy as np
@@ -208,17 +208,34 @@ class Race:
             drop: Takes programs out after each round.
             needs_first: Whether it ends at once when number 0 fails.
         """
+        for number, placement in self.turns(
+            rng, is_over=is_over, drop=drop, needs_first=needs_first
+        ):
+            self.note(number, turn(number, placement))
+
+    def turns(
+        self,
+        rng: np.random.Generator,
+        *,
+        is_over: Callable[[Race], bool] = attrgetter("over"),
+        drop: Callable[[Race], None] = methodcaller("drop_losers"),
+        needs_first: bool = True,
+    ) -> Iterator[tuple[int, int]]:
+        """Programs and rounds in the order of :meth:`run`, each :meth:`note` before the next."""
         while not is_over(self):
             placement = self.rounds
             for number in rng.permutation(self.running).tolist():
-                seconds = turn(number, placement)
-                if seconds is not None:
-                    self.add(number, seconds)
-                    continue
-                self.withdraw(number)
-                if needs_first and number == 0:
+                yield number, placement
+                if needs_first and 0 not in self.running:
                     return
             drop(self)
+
+    def note(self, number: int, seconds: float | None) -> None:
+        """Note a program's time in its next round; without one it has failed, and is withdrawn."""
+        if seconds is None:
+            self.withdraw(number)
+        else:
+            self.add(number, seconds)
 
     def add(self, number: int, seconds: float) -> None:
         """Note a program's time in its next round."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 from attrs import evolve
 
-from autotune.measure.jobs import JobPool, Place, Reply
+from autotune.measure.jobs import Job, JobPool, Place, Steps
 from autotune.measure.plausibility import Plausibility
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.racing import (
     MIN_RATIO,
     Race,
-    Turn,
     clearly_slower,
     compare,
     credible,
@@ -53,25 +51,11 @@ _LEAST_CUT_OFF, _CUT_OFF_CALLS = 0.2, 3.0
 _LEAST_COMPARING, _COMPARED_BYTES = 0.1, 1e8
 
 
-class Carrier(Protocol):
-    """Interface of a session to a dispatcher."""
-
-    @property
-    def pool(self) -> JobPool:
-        """Workers that do the jobs."""
-
-    def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
-        """Have a job done at ``place``, and wait for its reply."""
-
-    def settle_down(self) -> None:
-        """Wait until those that time have nothing else to do."""
-
-
 class TimingSession:
-    """Times programs that workers hold.
+    """Times programs that workers hold, in steps that somebody has to carry out.
 
     Args:
-        dispatcher: The workers.
+        pool: The workers.
         protocol: How to time.
         rng: Shuffles the turns.
         plausibility: What latencies are held to; None where times are simulated.
@@ -80,14 +64,14 @@ class TimingSession:
 
     def __init__(
         self,
-        dispatcher: Carrier,
+        pool: JobPool,
         protocol: MeasureProtocol,
         rng: np.random.Generator,
         *,
         plausibility: Plausibility | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._dispatcher = dispatcher
+        self._pool = pool
         self._protocol = protocol
         self._rng = rng
         self._plausibility = plausibility
@@ -120,7 +104,7 @@ class TimingSession:
             return None
         return Leader(leader.candidate, self.latency)
 
-    def install(self, trial: Trial, latency: float | None) -> None:
+    def install(self, trial: Trial, latency: float | None) -> Steps[None]:
         """Check a held program that is said to be the best one, and make it so if it is.
 
         One that was timed in this session keeps its latency: what it takes now tells the drift.
@@ -132,21 +116,17 @@ class TimingSession:
             latency: What it took in this session, in seconds; None if it was timed in another one.
         """
         if latency is None:
-            self.screen(trial)
-            self.settle()
+            yield from self.screen(trial)
+            yield from self.settle()
             return
         self.lead(None)
-        if self._check(trial, latency, self._protocol.deadlines):
+        if (yield from self._check(trial, latency, self._protocol.deadlines)):
             self._drift = trial.drift = drift_of(trial.samples, latency)
             # Candidates with the same program take it from here.
             trial.finish()
             self.lead(trial, latency)
 
-    def carried_by(self, dispatcher: Carrier) -> None:
-        """Have the jobs from here on carried by another dispatcher."""
-        self._dispatcher = dispatcher
-
-    def follow(self, leader: Trial, latency: float, place: Place | None) -> bool:
+    def follow(self, leader: Trial, latency: float, place: Place | None) -> Steps[bool]:
         """Hold a copy of the best program of all machines at a place, to time others beside it.
 
         Args:
@@ -166,7 +146,7 @@ class TimingSession:
             return False
         copy = Trial(leader.number, leader.candidate, always=True, place=place)
         copy.lowered, copy.binary = leader.lowered, leader.binary
-        self.install(copy, latency)
+        yield from self.install(copy, latency)
         return self.leader is copy
 
     def is_untimed(self, trial: Trial) -> bool:
@@ -175,7 +155,7 @@ class TimingSession:
             trial.outcome is None and trial.duplicate_of is None and trial not in self._contenders
         )
 
-    def screen(self, trial: Trial) -> None:
+    def screen(self, trial: Trial) -> Steps[None]:
         """Check a program and time it briefly.
 
         It ends with an outcome unless it may be the best one: then :meth:`settle` decides. A
@@ -183,10 +163,10 @@ class TimingSession:
         """
         incumbent = None if self.leader is None else self.latency * self._drift
         deadlines = self._protocol.deadlines_beside(self.latency if self.leader else None)
-        if self._check(trial, incumbent, deadlines):
-            self._screened(trial, incumbent)
+        if (yield from self._check(trial, incumbent, deadlines)):
+            yield from self._screened(trial, incumbent)
 
-    def _screened(self, trial: Trial, incumbent: float | None) -> None:
+    def _screened(self, trial: Trial, incumbent: float | None) -> Steps[None]:
         if self.leader is None:
             trial.finish()
             self.lead(trial, trial.latency)
@@ -198,7 +178,7 @@ class TimingSession:
             self._finish_by_drift(trial)
             return
         self._drift_age = 0
-        ours, best = self._beside(self.leader, trial, hopeless)
+        ours, best = yield from self._beside(self.leader, trial, hopeless)
         if trial.outcome is not None or not self.is_held(trial):
             return
         if not ours:
@@ -214,7 +194,7 @@ class TimingSession:
         else:
             self._contenders.append(trial)
 
-    def screen_baseline(self, trial: Trial, best: float, io_bytes: int) -> None:
+    def screen_baseline(self, trial: Trial, best: float, io_bytes: int) -> Steps[None]:
         """Check a baseline, and time it only as long as it still can win.
 
         Otherwise it is cut off in its first call, and its outcome says what that exceeds.
@@ -229,8 +209,8 @@ class TimingSession:
         around = _LEAST_COMPARING + io_bytes / _COMPARED_BYTES
         is_cut_off = cut_off + around < deadlines["verify"]
         deadlines["verify"] = min(deadlines["verify"], cut_off + around)
-        if self._check(trial, best, deadlines):
-            self._screened(trial, best)
+        if (yield from self._check(trial, best, deadlines)):
+            yield from self._screened(trial, best)
             return
         outcome = trial.outcome
         is_late = outcome is not None and outcome.status == "timeout"
@@ -246,7 +226,7 @@ class TimingSession:
 
     def _beside(
         self, leader: Trial, trial: Trial, hopeless: bool
-    ) -> tuple[list[float], list[float]]:
+    ) -> Steps[tuple[list[float], list[float]]]:
         """Pairs of samples, of a program and of the best one, each taken one after the other.
 
         They change places after every other sample, and the program has just been sampled. That
@@ -259,7 +239,7 @@ class TimingSession:
         is_long, last = self._is_long(trial), 2 * self._protocol.min_samples
         while (position := len(ours) + len(best)) < last:
             who, samples = ((trial, ours), (leader, best))[(position + 1) // 2 % 2]
-            new = self._sample(who, 1 if is_long else min(2, last - position), 0)
+            new = yield from self._sample(who, 1 if is_long else min(2, last - position), 0)
             if new is None:
                 break
             samples += new
@@ -279,7 +259,7 @@ class TimingSession:
 
     def settle(
         self, on_comparison: OnComparison | None = None, *, repeats_lost: bool = False
-    ) -> None:
+    ) -> Steps[None]:
         """Time those that may be the best one in turns with it, and end them all.
 
         At first those that are near it, and near the fastest of them; then, as long as there are
@@ -300,7 +280,8 @@ class TimingSession:
             most = waiting[: self._protocol.most_contenders]
             # Those that one of them seems to beat may be spared their turns, if it does.
             challengers = [it for it in most if it.latency < _NEAR * most[0].latency]
-            if not self._race(leader, challengers, on_comparison):
+            told = yield from self._race(leader, challengers, on_comparison, repeats_lost)
+            if not told:
                 break
             if self.leader is not leader or challengers == most:
                 near = 1.0
@@ -334,7 +315,7 @@ class TimingSession:
                 trial.finish()
         self._contenders.clear()
 
-    def rematch(self, trials: Sequence[Trial]) -> None:
+    def rematch(self, trials: Sequence[Trial]) -> Steps[None]:
         """Check programs and time them in turns; every sample is of one turn.
 
         The last one, if it is a baseline, is left out as soon as it is clearly slower than the
@@ -342,7 +323,10 @@ class TimingSession:
         of its program, those that have not failed have no outcome: they are to be timed all
         together again.
         """
-        able = [trial for trial in trials if self.check(trial)]
+        able = []
+        for trial in trials:
+            if (yield from self.check(trial)):
+                able.append(trial)
 
         def is_over(race: Race) -> bool:
             if not race.running:
@@ -360,7 +344,8 @@ class TimingSession:
                 race.withdraw(last)
 
         race = Race.under(self._protocol, len(able))
-        race.run(self._turns(able), self._rng, is_over=is_over, drop=drop)
+        for number, placement in race.turns(self._rng, is_over=is_over, drop=drop):
+            race.note(number, (yield from self.turn(able[number], placement)))
         if any(trial.outcome is None and not self.is_held(trial) for trial in trials):
             return
         for number, trial in enumerate(able):
@@ -380,23 +365,35 @@ class TimingSession:
         over = race.against(0, last)
         return over.ratio > _NEAR and not over.faster
 
-    def check(self, trial: Trial) -> bool:
+    def check(self, trial: Trial) -> Steps[bool]:
         """Check a held program and take its first samples; returns whether there are any."""
-        return self._check(trial, 0.0, self._protocol.deadlines)
+        return (yield from self._check(trial, 0.0, self._protocol.deadlines))
 
-    def turn(self, trial: Trial, placement: int) -> list[float] | None:
-        """Samples of one turn of a held program; None when it is gone or has failed."""
+    def turn(self, trial: Trial, placement: int) -> Steps[float | None]:
+        """Seconds per call in a turn of a held program; None when it is gone or has failed."""
         count = 1 if self._is_long(trial) else self._protocol.samples_per_turn
-        return self._sample(trial, count, placement)
+        samples = yield from self._sample(trial, count, placement)
+        return None if samples is None else statistics.median(samples)
 
     def _race(
-        self, leader: Trial, challengers: Sequence[Trial], on_comparison: OnComparison | None
-    ) -> bool:
-        """Time challengers in turns with the best one; returns whether that tells anything."""
+        self,
+        leader: Trial,
+        challengers: Sequence[Trial],
+        on_comparison: OnComparison | None,
+        needs_leader: bool,
+    ) -> Steps[bool]:
+        """Time challengers in turns with the best one; returns whether that tells anything.
+
+        Few turns say next to nothing of how much faster a program is. Where the best one is
+        needed to the end, those that it was lost in tell nothing.
+        """
         entries = [leader, *challengers]
         race, latency = Race.under(self._protocol, len(entries)), self.latency
-        race.run(self._turns(entries), self._rng)
+        for number, placement in race.turns(self._rng):
+            race.note(number, (yield from self.turn(entries[number], placement)))
         if not race.times[0] or leader.outcome is not None and not leader.outcome.ok:
+            return False
+        if needs_leader and not self.is_held(leader):
             return False
         latency = credible(latency, race.times[0])
         self._drift = drift_of(race.times[0], latency)
@@ -421,23 +418,14 @@ class TimingSession:
         self.lead(best, best_latency)
         return True
 
-    def _turns(self, entries: Sequence[Trial]) -> Turn:
-        """Times each of the programs in its turn."""
-
-        def turn(number: int, placement: int) -> float | None:
-            samples = self.turn(entries[number], placement)
-            return None if samples is None else statistics.median(samples)
-
-        return turn
-
     def _check(
         self, trial: Trial, incumbent: float | None, deadlines: Mapping[str, float]
-    ) -> bool:
+    ) -> Steps[bool]:
         """Check a program and take its first samples; returns whether there are any."""
         message = {"op": "run", "number": trial.number, "incumbent": incumbent}
         if trial.device_program is not None:
             message["device_program"] = trial.device_program
-        body = self._ask(trial, message, deadlines)
+        body = yield from self._ask(trial, message, deadlines)
         if body is None:
             return False
         trial.timings = dict(body["timings"])
@@ -445,7 +433,7 @@ class TimingSession:
         trial.readings = {**trial.readings, **body["readings"]}
         return True
 
-    def _sample(self, trial: Trial, count: int, placement: int) -> list[float] | None:
+    def _sample(self, trial: Trial, count: int, placement: int) -> Steps[list[float] | None]:
         """Samples of a held program; None when it is gone or has failed, which is noted."""
         expected = statistics.median(trial.samples) if trial.samples else self.latency
         message = {
@@ -455,21 +443,19 @@ class TimingSession:
             "placement": placement,
             "expected": expected,
         }
-        body = self._ask(trial, message, self._protocol.deadlines)
+        body = yield from self._ask(trial, message, self._protocol.deadlines)
         return None if body is None else list(body["samples"])
 
     def _ask(
         self, trial: Trial, message: Message, deadlines: Mapping[str, float]
-    ) -> Message | None:
+    ) -> Steps[Message | None]:
         """The body of a good answer; otherwise the trial has an outcome, or has lost its place."""
         if trial.place is None or not self.is_held(trial):
             return None
         phases = {phase: deadlines[phase] for phase in _PHASES}
         began = self._clock()
-        reply: Reply = self._dispatcher.ask(message, phases, trial.place)
+        reply = yield Job(message, phases, trial.place)
         elapsed = self._clock() - began
-        if reply.kind != "done":
-            self._dispatcher.settle_down()
         if reply.kind in ("lost", "again"):
             trial.lose(blame=reply.kind == "lost")
         elif reply.kind != "done":
@@ -490,7 +476,7 @@ class TimingSession:
 
     def is_held(self, trial: Trial) -> bool:
         """Return whether a living process has the program of a trial."""
-        return trial.place is not None and self._dispatcher.pool.holds(trial.place)
+        return trial.place is not None and self._pool.holds(trial.place)
 
 
 def _is_decided(race: Race) -> bool:

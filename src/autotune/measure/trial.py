@@ -108,16 +108,6 @@ class Trial:
         """Choose the drift so that the samples mean this latency, in seconds."""
         self.drift = statistics.median(self.samples) / latency
 
-    def build_message(self) -> Message:
-        """Return the message to the worker that is to build it."""
-        candidate = None if self.candidate is None else self.candidate.to_json()
-        return {
-            "op": "build",
-            "number": self.number,
-            "candidate": candidate,
-            "always": self.always,
-        }
-
     def lose(self, *, blame: bool = True) -> None:
         """A worker ended while it did nothing with this: retry, a limited number of times.
 
@@ -301,14 +291,8 @@ class Building:
         self._in_flight: set[int] = set()
         self._spans: list[Span] = []
 
-    def add(self, trials: Sequence[Trial]) -> None:
-        """Begin to build; returns at once."""
-        for trial in trials:
-            self._post(trial)
-        self._dispatcher.pump(0.0)
-
     def begin(self, trials: Sequence[Trial]) -> None:
-        """As :meth:`request`, and workers that wait for something begin now."""
+        """As :meth:`request`; workers that wait for something begin now."""
         self.request(trials)
         self._dispatcher.pump(0.0)
 
@@ -386,8 +370,13 @@ class Building:
 
     def _post(self, trial: Trial) -> None:
         self._in_flight.add(trial.number)
-        report = partial(self._built, trial)
-        self._dispatcher.post(trial.build_message(), self._deadlines, report)
+        message = {
+            "op": "build",
+            "number": trial.number,
+            "candidate": None if trial.candidate is None else trial.candidate.to_json(),
+            "always": trial.always,
+        }
+        self._dispatcher.post(message, self._deadlines, partial(self._built, trial))
 
     def _built(self, trial: Trial, reply: Reply) -> None:
         self._in_flight.discard(trial.number)

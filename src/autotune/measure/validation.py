@@ -87,7 +87,8 @@ class ReferenceFiles:
         Raises:
             WorkerStartFailed: there is no memory for them.
         """
-        if self._is_filled:
+        if self._is_filled or not self.descriptors:
+            # An external program has no arrays.
             return
         for descriptor, array in zip(self.descriptors, self._draw(), strict=True):
             _write_sealed(descriptor, array)
@@ -116,28 +117,17 @@ class Expected:
     bound: Array
 
 
-def write_reference(workload: Workload, seed: int) -> ReferenceFiles:
-    """Draw inputs, evaluate the reference, and keep both where candidates can only read them.
+def reserve_reference(workload: Workload, seed: int) -> ReferenceFiles:
+    """Files for inputs and the reference, to be filled before they are read.
+
+    Workers that know their paths can build meanwhile.
 
     Args:
-        workload: What to evaluate.
+        workload: What is evaluated.
         seed: Seed of the inputs.
 
     Raises:
         WorkerStartFailed: there is no memory for them.
-    """
-    files = reserve_reference(workload, seed)
-    with ExitStack() as on_failure:
-        on_failure.callback(files.close)
-        files.fill()
-        on_failure.pop_all()
-    return files
-
-
-def reserve_reference(workload: Workload, seed: int) -> ReferenceFiles:
-    """As :func:`write_reference`, but empty: they are to be filled before they are read.
-
-    Workers that know their paths can build meanwhile.
     """
 
     def draw() -> list[Array]:

@@ -6,8 +6,8 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 from attrs import define, evolve, field, frozen
 
@@ -28,13 +28,14 @@ from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
 from autotune.measure.plausibility import SHORTEST_CALL, Plausibility, measure_rates
 from autotune.measure.pool import WorkerPool
 from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.timing_session import TimingSession
 from autotune.measure.validation import ReferenceFiles
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.memory import affordable_workers
-from autotune.process.private_folder import make_private_folder
+from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.process.stopwatch import Clock
 from autotune.process.timing_lock import TimingLock
 from autotune.targets import Target
@@ -42,7 +43,6 @@ from autotune.targets import Target
 __all__ = [
     "EnginePool",
     "EngineWorkers",
-    "MakeWorkers",
     "MeasureWorkers",
     "SharedWorkers",
     "WorkerSetup",
@@ -72,13 +72,6 @@ class WorkerSetup:
     protocol: MeasureProtocol = field(factory=MeasureProtocol)
     observers: tuple[str, ...] = ()
     count: int | None = None
-
-
-class MakeWorkers(Protocol):
-    """Makes workers for a run."""
-
-    def __call__(self, setup: WorkerSetup, *, is_late: Callable[[], bool]) -> MeasureWorkers:
-        """Workers that are not started yet."""
 
 
 @define(eq=False)
@@ -112,11 +105,14 @@ class MeasureWorkers(ABC):
         free_cpus: CPUs of this machine on which others may build meanwhile.
         timing_lock: Keeps other processes from timing on the same CPUs.
         overlaps: Whether building while something is timed does not disturb.
+        session: How what they hold is timed.
+        on_this_machine: Whether its rates bound what programs take.
     """
 
+    session: type[TimingSession] = TimingSession
     cpus: tuple[int, ...] = ()
     free_cpus: tuple[int, ...] = ()
-    overlaps: bool
+    overlaps = on_this_machine = True
 
     def __init__(
         self,
@@ -139,23 +135,42 @@ class MeasureWorkers(ABC):
     @property
     @abstractmethod
     def simulates(self) -> bool:
-        """True if the backend gives times that no clock has shown."""
+        """True if the backend gives times that no clock has shown; known once they are started."""
 
     @abstractmethod
+    def _make_pool(self, folder: PrivateFolder) -> JobPool:
+        """The pool that does jobs, not started; its files go to a folder."""
+
     def start(self) -> None:
-        """Start them, and return at once. Again, it does nothing."""
+        """Start them, and return at once: they import the compiler. Again, it does nothing."""
+        if self._running is not None:
+            return
+        with ExitStack() as on_failure:
+            folder = make_private_folder()
+            on_failure.callback(folder.remove)
+            pool = self._make_pool(folder)
+            on_failure.pop_all()
+        end = ending_with(self, pool.close, folder.remove)
+        self._running = _Running(pool, Dispatcher(pool, list(self.setup.observers)), end)
+        pool.start()
 
-    @abstractmethod
     def publish(self, files: ReferenceFiles) -> Message:
-        """The part of a task's message that says where inputs and outputs are."""
+        """The part of a task's message that says where inputs and outputs are: their paths."""
+        return {"inputs": files.inputs, "outputs": files.outputs}
 
-    @abstractmethod
     def plausibility(self, workload: Workload) -> Plausibility | None:
         """Rates that latencies are held to; None where times are simulated."""
+        if self.simulates:
+            return None
+        if self.on_this_machine:
+            return Plausibility.of(workload, self.setup.target, self.setup.threads)
+        # The rates of this machine say nothing about others.
+        return Plausibility(SHORTEST_CALL, "no call of a function takes less")
 
-    @abstractmethod
     def take_warnings(self) -> list[str]:
         """Return what a person should know beside what jobs said; each message only once."""
+        said = self._running.pool.take_warnings() if self._running is not None else []
+        return [*self.timing_lock.take_warnings(), *said]
 
     @property
     def is_running(self) -> bool:
@@ -198,9 +213,6 @@ class Workers(MeasureWorkers):
 
     They are started by :meth:`start`, best called before the host does anything else; they die
     with the host, whatever ends it, and with the thread that started them.
-
-    Attributes:
-        on_device: Whether one more process, which owns a device, checks and times.
     """
 
     def __init__(
@@ -210,11 +222,10 @@ class Workers(MeasureWorkers):
         is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(setup, clock, is_late)
-        self._count = setup.count or affordable_workers(
-            len(os.sched_getaffinity(0)), _WORKER_BYTES
-        )
+        cpus = os.sched_getaffinity(0)
+        self._count = setup.count or affordable_workers(len(cpus), _WORKER_BYTES)
         self.cpus, self.free_cpus = timing_cpus(setup.threads)
-        self.overlaps = self.on_device = self._simulates = False
+        self._simulates = False
 
     @property
     def count(self) -> int:
@@ -223,60 +234,37 @@ class Workers(MeasureWorkers):
 
     @property
     def simulates(self) -> bool:
-        """See :attr:`MeasureWorkers.simulates`; known once they have been started."""
         return self._simulates
 
-    def start(self) -> None:
-        """Start them, and return at once: they import the compiler. Again, it does nothing."""
-        if self._running is not None:
-            return
+    def _make_pool(self, folder: PrivateFolder) -> WorkerPool:
         setup = self.setup
         backend: Backend = create_held_part("backend", setup.backend)
         self._simulates = backend.simulated_times
-        self.on_device = setup.target.kind in backend.device_kinds
+        on_device = setup.target.kind in backend.device_kinds
         # What is found out about the machine is so before there are workers: CPUs have to be idle.
-        if self.on_device:
+        if on_device:
             # Launches are recorded in graphs: what builds meanwhile delays no kernel.
             self.free_cpus, self.overlaps = tuple(sorted(os.sched_getaffinity(0))), True
         else:
             self.overlaps = bool(self.free_cpus) and not quiet_neighbour_matters(
                 self.cpus[0], self.free_cpus[0]
             )
-        if not (self.simulates or self.on_device):
+        if not (self.simulates or on_device):
             self.timing_lock = TimingLock(self.cpus)
         if not self.simulates:
             measure_rates(setup.target, setup.threads)
-        environment = backend.worker_environment(setup.threads)
-        folder = make_private_folder()
-        pool = WorkerPool(
+        return WorkerPool(
             setup.backend,
             setup.threads,
-            environment,
+            backend.worker_environment(setup.threads),
             workers=self.count,
             deadlines=setup.protocol.deadlines,
             memory_bytes=setup.protocol.memory_bytes,
             folder=folder,
             clock=self._clock,
             is_late=self._is_late,
-            device=self.on_device,
+            device=on_device,
         )
-        end = ending_with(self, pool.close, folder.remove)
-        self._running = _Running(pool, Dispatcher(pool, setup.observers), end)
-        pool.start()
-
-    def publish(self, files: ReferenceFiles) -> Message:
-        """The part of a task's message that says where inputs and outputs are: their paths."""
-        return {"inputs": files.inputs, "outputs": files.outputs}
-
-    def plausibility(self, workload: Workload) -> Plausibility | None:
-        """Rates that latencies are held to; None where times are simulated."""
-        if self.simulates:
-            return None
-        return Plausibility.of(workload, self.setup.target, self.setup.threads)
-
-    def take_warnings(self) -> list[str]:
-        """Return warnings of other processes; dispatchers take those of jobs."""
-        return self.timing_lock.take_warnings()
 
 
 class SharedWorkers:
@@ -290,16 +278,18 @@ class SharedWorkers:
         self.is_late: Callable[[], bool] = lambda: False
         self._workers: list[MeasureWorkers] = []
 
-    def get(self, setup: WorkerSetup, make: MakeWorkers | None = None) -> MeasureWorkers:
+    def get(
+        self, setup: WorkerSetup, make: Callable[..., MeasureWorkers] = Workers
+    ) -> MeasureWorkers:
         """Return workers that are made for this, new ones if there are none.
 
         Args:
             setup: What they are made for.
-            make: Makes new ones; by default processes of this machine.
+            make: Makes new ones, given the setup and ``is_late``.
         """
         found = next((workers for workers in self._workers if workers.setup == setup), None)
         if found is None:
-            found = (make or Workers)(setup, is_late=lambda: self.is_late())
+            found = make(setup, is_late=lambda: self.is_late())
             self._workers.append(found)
         return found
 
@@ -370,7 +360,7 @@ class EnginePool(JobPool):
         self._racers: list[Machine] = []
         self._built: dict[tuple[str, int], _Built] = {}
         self._in_flight: dict[int, Job] = {}
-        self._arrived: list[tuple[int, Reply]] = []
+        self._arrived: list[tuple[Job, Reply]] = []
         self._undelivered: list[Reply] = []
         self._leases: dict[Position, Lease] = {}
         self._checked: dict[Position, float] = {}
@@ -387,18 +377,13 @@ class EnginePool(JobPool):
         return dict(self._engine.versions)
 
     @property
-    def builders(self) -> int:
-        """Number of simultaneous builds, 1 at least."""
-        return max(1, builders_of(self._engine.machines()))
-
-    @property
     def lanes(self) -> list[Position]:
         """Names of the machines that time."""
         return [machine.name for machine in self._racers]
 
     @property
     def idle(self) -> bool:
-        return not (self._in_flight or self._arrived or self._undelivered)
+        return not (self._in_flight or self._undelivered)
 
     @property
     def is_quiet(self) -> bool:
@@ -406,6 +391,9 @@ class EnginePool(JobPool):
             job.place is not None and job.place[0] in self._leases
             for job in self._in_flight.values()
         )
+
+    def start(self) -> None:
+        self._engine.start(self._store)
 
     def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
         artefacts = [*message["inputs"], *message["outputs"]] if message.get("stored") else []
@@ -464,19 +452,9 @@ class EnginePool(JobPool):
         for name in [name for name in self._leases if name not in timing]:
             self._leases.pop(name).release()
         for name in sorted(map(str, timing)):
-            lease = self._leases.get(name)
-            if lease is None or not lease.is_valid:
-                self._lease(name)
-
-    def _lease(self, name: str) -> None:
-        """Wait for the right to time on a machine, unless the machine goes."""
-        while any(machine.name == name for machine in self._racers):
-            lease = self._engine.lease(name, self._lease_seconds)
-            if lease is not None:
-                self._leases[name] = lease
-                self._check_drift(name)
-                return
-            self._step(_POLL_SECONDS)
+            # Unless the machine goes.
+            while self.place_at(name) is not None and not self.try_lease(name):
+                self._step(_POLL_SECONDS)
 
     def _check_drift(self, name: str) -> None:
         """Time the reference program, if that was long ago."""
@@ -512,7 +490,7 @@ class EnginePool(JobPool):
                 now = self._clock()
                 body = {**built.body, "span": [now, now]}
                 self._in_flight[job.number] = job
-                self._arrived.append((job.number, Reply("done", body=body)))
+                self._arrived.append((job, Reply("done", body=body)))
                 return
             return self._submit(job, evolve(job, message={**message, "export": True}))
         if job.place is None or not self.holds(job.place):
@@ -532,7 +510,7 @@ class EnginePool(JobPool):
     def _submit(self, job: Job, asked: Job) -> None:
         self._in_flight[job.number] = job
         future = self._engine.submit(asked)
-        future.add_done_callback(lambda done: self._arrived.append((job.number, done.result())))
+        future.add_done_callback(lambda done: self._arrived.append((job, done.result())))
 
     def poll(self, seconds: float = _POLL_SECONDS) -> list[Reply]:
         ready = self._undelivered or (self._arrived and self._racers)
@@ -567,16 +545,13 @@ class EnginePool(JobPool):
 
     def _take_in(self) -> None:
         arrived, self._arrived = self._arrived, []
-        for number, reply in arrived:
-            job = self._in_flight.get(number)
-            if job is None:
-                continue
+        for job, reply in arrived:
             if not self._racers and "artefact" in reply.body:
                 # Built, and no machine is there that could time it: it waits for one.
-                self._arrived.append((number, reply))
+                self._arrived.append((job, reply))
                 continue
-            del self._in_flight[number]
-            self._undelivered.append(self._understood(job, reply))
+            if self._in_flight.pop(job.number, None) is not None:
+                self._undelivered.append(self._understood(job, reply))
 
     def _understood(self, job: Job, reply: Reply) -> Reply:
         """A reply as those of the workers of one machine are."""
@@ -678,8 +653,6 @@ class EngineWorkers(MeasureWorkers):
         is_late: Whether to wait no longer.
     """
 
-    overlaps = True
-
     def __init__(
         self,
         engine: MeasureEngine,
@@ -688,18 +661,17 @@ class EngineWorkers(MeasureWorkers):
         is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(setup, clock, is_late)
+        self.on_this_machine = engine.on_this_machine
         self._engine = engine
         self._store: ArtefactStore | None = None
-        self._machines: EnginePool | None = None
 
     @property
     def count(self) -> int:
-        """Number of simultaneous builds."""
-        return self._machines.builders if self._machines else 1
+        """Number of simultaneous builds, 1 at least."""
+        return max(1, builders_of(self._engine.machines()))
 
     @property
     def simulates(self) -> bool:
-        """True if times are simulated."""
         return self._engine.simulates
 
     @property
@@ -711,30 +683,22 @@ class EngineWorkers(MeasureWorkers):
         """
         self.start()
         self.pool.wait_ready()
-        fingerprint = self._machines.fingerprint if self._machines else None
+        fingerprint = self.pool.fingerprint if isinstance(self.pool, EnginePool) else None
         if fingerprint is None:
             raise WorkerStartFailed(f"runner {self._engine.name!r} has no machine that times")
         return fingerprint
 
-    def start(self) -> None:
-        """Start the engine, and return at once. Again, it does nothing."""
-        if self._running is not None:
-            return
-        folder = make_private_folder()
+    def _make_pool(self, folder: PrivateFolder) -> EnginePool:
         artefacts = Path(folder.path) / "artefacts"
         artefacts.mkdir()
-        store = self._store = ArtefactStore(artefacts)
-        pool = self._machines = EnginePool(
+        self._store = ArtefactStore(artefacts)
+        return EnginePool(
             self._engine,
-            store,
+            self._store,
             self.setup.protocol.deadlines,
             clock=self._clock,
             is_late=self._is_late,
         )
-        end = ending_with(self, pool.close, folder.remove)
-        dispatcher = Dispatcher(pool, self.setup.observers)
-        self._running = _Running(pool, dispatcher, end)
-        self._engine.start(store)
 
     def publish(self, files: ReferenceFiles) -> Message:
         """Inputs and outputs as machines find them: by the digests of artefacts."""
@@ -748,15 +712,3 @@ class EngineWorkers(MeasureWorkers):
             return [store.add_bytes(Path(path).read_bytes()) for path in paths]
 
         return {"inputs": kept(files.inputs), "outputs": kept(files.outputs), "stored": True}
-
-    def plausibility(self, workload: Workload) -> Plausibility | None:
-        """Rates that latencies are held to: those of this machine say nothing about others."""
-        if self.simulates:
-            return None
-        if self._engine.on_this_machine:
-            return Plausibility.of(workload, self.setup.target, self.setup.threads)
-        return Plausibility(SHORTEST_CALL, "no call of a function takes less")
-
-    def take_warnings(self) -> list[str]:
-        """Return what a person should know of machines; each message only once."""
-        return self._machines.take_warnings() if self._machines else []

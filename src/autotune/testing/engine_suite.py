@@ -30,7 +30,7 @@ from autotune.measure.engines import (
     Reply,
     RunnerContext,
 )
-from autotune.measure.validation import write_reference
+from autotune.measure.validation import reserve_reference
 from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 
@@ -92,7 +92,8 @@ class EngineHost:
 
     def tell(self) -> None:
         """Tell the engine of the task."""
-        files = write_reference(self.workload, 0)
+        files = reserve_reference(self.workload, 0)
+        files.fill()
         kept = [
             [self.store.add_bytes(Path(path).read_bytes()) for path in paths]
             for paths in (files.inputs, files.outputs)

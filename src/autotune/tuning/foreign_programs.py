@@ -13,9 +13,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-from attrs import asdict
 
 from autotune.backends import (
     Backend,
@@ -26,6 +23,7 @@ from autotune.backends import (
     ProgramFile,
 )
 from autotune.errors import InvalidValueError
+from autotune.ir.converter import from_json, to_json
 from autotune.ir.workloads import Workload
 from autotune.measure import MeasureProtocol
 from autotune.plugins.guarded_parts import create_held_part, hold
@@ -95,10 +93,9 @@ def import_file(program: ProgramFile, backend: str) -> ImportedProgram:
         InvalidValueError: the backend dies of it or does not end.
         AutotuneError: as :meth:`autotune.backends.Backend.import_program`.
     """
-    question = asdict(program, value_serializer=lambda _, __, value: _plain(value))
-    answer = _ask(f"{program.path} cannot be read", "import", {"file": question, "name": backend})
-    workload = Workload.from_json(answer["workload"])
-    return ImportedProgram(workload, str(answer["program"]), float(answer["least_untuned"]))
+    question = {"file": to_json(program), "name": backend}
+    answer = _ask(f"{program.path} cannot be read", "import", question)
+    return from_json(ImportedProgram, answer)
 
 
 def import_by(importer: str, program: str, function: str | None) -> Workload:
@@ -138,9 +135,7 @@ def export_records(
         answer = _ask("the records cannot be exported", "export", question, more_seconds=more)
     finally:
         folder.remove()
-    refused = tuple((str(name), str(why)) for name, why in answer["refused"])
-    files = tuple(map(str, answer["files"]))
-    return ExportReport(int(answer["exported"]), refused, files, str(answer["usage"]))
+    return from_json(ExportReport, answer)
 
 
 @contextlib.contextmanager
@@ -217,10 +212,6 @@ def _ask(
     return ask_isolated(what, _MODULE, {"op": op, **question}, threads, SECONDS + more_seconds)
 
 
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
-
-
 # What follows runs in that process.
 
 
@@ -246,12 +237,7 @@ def _build(question: Message) -> Message:
 
 def _import(question: Message) -> Message:
     backend: Backend = create_held_part("backend", question["name"])
-    found = backend.import_program(ProgramFile(**question["file"]))
-    return {
-        "workload": found.workload.to_json(),
-        "program": found.program,
-        "least_untuned": found.least_untuned,
-    }
+    return dict(to_json(backend.import_program(from_json(ProgramFile, question["file"]))))
 
 
 def _read(question: Message) -> Message:
@@ -264,7 +250,7 @@ def _export(question: Message) -> Message:
     with Path(question["lines"]).open("rb") as stream:
         records = (_good(line) for line in read_lines(stream))
         report = backend.export_records(records, question["format"], Path(question["path"]))
-    return asdict(report)
+    return dict(to_json(report))
 
 
 def _take(question: Message) -> Message:

@@ -198,7 +198,7 @@ def test_mistakes(kernel_tuner: Any, cache: Path) -> None:
 
 
 def test_a_batch_has_at_least_one() -> None:
-    with pytest.raises(InvalidValueError, match="a batch is"):
+    with pytest.raises(InvalidValueError, match="batch is a whole number above 0"):
         KernelTunerStrategy("random", batch=0)
 
 

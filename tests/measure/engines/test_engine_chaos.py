@@ -49,11 +49,11 @@ def inflict(
         cluster.present.append(Node("joined", 1))
         cluster.present.remove(victim.node)
     elif fault == "silent":
-        victim.frozen.set()
+        victim.freeze()
     elif fault == "double":
         cluster.fault = lambda data: [data, data]
     elif fault == "late":
-        victim.frozen.set()
+        victim.freeze()
         threading.Thread(target=thaw_when_given_up, args=(victim,), daemon=True).start()
     else:
         cluster.supervisor_of = lambda setup: evolve(setup, protocol="another")

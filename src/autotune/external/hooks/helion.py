@@ -16,7 +16,7 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.external.ask_tell import DEFAULT_STRATEGY, AskTell
-from autotune.external.hooks.packages import load
+from autotune.external.hooks.packages import check_count, load
 from autotune.spaces.parameters import Parameter, Value
 
 __all__ = ["Run", "Slot", "autotuner", "slots_of"]
@@ -55,9 +55,8 @@ def autotuner(
     Raises:
         InvalidValueError: ``trials`` or ``batch`` is not above 0.
     """
-    for name, value in (("trials", trials), ("batch", batch)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidValueError(f"{name} is a whole number above 0, not {value!r}")
+    check_count("trials", trials)
+    check_count("batch", batch)
     given = dict(options or {})
 
     def autotuner_fn(bound_kernel: Any, args: Sequence[object], **keywords: Any) -> Any:

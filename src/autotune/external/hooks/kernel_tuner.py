@@ -14,7 +14,7 @@ import numpy as np
 
 from autotune.errors import InvalidValueError
 from autotune.external.ask_tell import DEFAULT_STRATEGY, AskTell
-from autotune.external.hooks.packages import load
+from autotune.external.hooks.packages import check_count, load
 from autotune.spaces.parameters import Value
 
 __all__ = ["KernelTunerStrategy"]
@@ -45,8 +45,7 @@ class KernelTunerStrategy:
         seed: int = 0,
         batch: int = 1,
     ) -> None:
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-            raise InvalidValueError(f"a batch is a whole number from 1, not {batch!r}")
+        check_count("batch", batch)
         self._strategy, self._options = strategy, dict(options or {})
         self._seed, self._batch = seed, batch
 

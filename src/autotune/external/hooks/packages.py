@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, InvalidValueError
 
-__all__ = ["PackageMissing", "load"]
+__all__ = ["PackageMissing", "check_count", "load"]
 
 
 class PackageMissing(AutotuneError):
@@ -32,3 +32,13 @@ def load(module: str, distribution: str, version: str) -> Any:
             f"{module} cannot be imported ({error}): pip install {distribution}=={version}, for "
             "which this hook was written"
         ) from error
+
+
+def check_count(name: str, count: object) -> None:
+    """Refuse what is no whole number above 0.
+
+    Raises:
+        InvalidValueError: it is none.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidValueError(f"{name} is a whole number above 0, not {count!r}")

@@ -18,16 +18,10 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.external.ask_tell import DEFAULT_STRATEGY, AskTell
-from autotune.external.hooks.packages import load
+from autotune.external.ask_tell import DEFAULT_STRATEGY, AskTell, space_of
+from autotune.external.hooks.packages import check_count, load
 from autotune.ir.text_files import read_text_file
-from autotune.spaces.parameters import (
-    Parameter,
-    ParameterSpace,
-    Value,
-    encode_config,
-    recorded_space,
-)
+from autotune.spaces.parameters import Parameter, ParameterSpace, Value
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target
 
@@ -74,8 +68,7 @@ class KernelTimings:
 
     def space(self) -> ParameterSpace:
         """The configurations as a space: exactly those that were timed."""
-        rows = [encode_config(self.parameters, config) for config in self.configs]
-        return recorded_space(self.program, self.parameters, np.array(rows, dtype=np.int64))
+        return space_of(self.program, self.parameters, configs=self.configs)
 
     def records(
         self, target: Target, version: str, run_id: str, created: float, first_trial: int = 0
@@ -305,7 +298,7 @@ def prune_by_strategy(
         InvalidValueError: ``count`` is not above 0; while tuning, one of ``always`` is not in the
             list.
     """
-    _check_count("count", count)
+    check_count("count", count)
 
     def early_config_prune(configs: list[Any], named_args: Any, **_: Any) -> list[Any]:
         if len(configs) <= count:
@@ -345,7 +338,7 @@ def prune_by_timings(
         InvalidValueError: there are no timings, of none anything was ok, ``top_k`` is not above
             0, or a key has fewer parts than there are names.
     """
-    _check_count("top_k", top_k)
+    check_count("top_k", top_k)
     model = RecordedModel.of(timings, argument_names)
     return {"perf_model": model, "top_k": top_k}
 
@@ -438,8 +431,3 @@ def _distance(left: object, right: object) -> float:
     if len(numbers) == 2 and not any(isinstance(it, bool) for it in numbers):
         return abs(math.log2(numbers[0]) - math.log2(numbers[1]))
     return 1.0
-
-
-def _check_count(name: str, count: object) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidValueError(f"{name} is a whole number above 0, not {count!r}")

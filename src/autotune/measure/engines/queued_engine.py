@@ -36,7 +36,7 @@ class JobLedger:
     name: str
     _last: int = 0
     _waiting: dict[int, Future[Reply]] = field(factory=dict)
-    _arrived: list[tuple[int, Reply]] = field(factory=list)
+    _arrived: dict[int, Reply] = field(factory=dict)
     _dropped: int = 0
     _told: int = 0
 
@@ -59,10 +59,10 @@ class JobLedger:
         if reply.kind not in REPLY_KINDS:
             why = f"sent a reply of kind {reply.kind!r}; kinds: {', '.join(REPLY_KINDS)}"
             reply = Reply("died", reply.place, message=why)
-        if number in self._waiting and all(known != number for known, _ in self._arrived):
-            self._arrived.append((number, reply))
+        if number in self._waiting and number not in self._arrived:
+            self._arrived[number] = reply
         else:
-            self._dropped += 1
+            self.drop()
 
     def drop(self) -> None:
         """Count an answer that cannot be assigned any more, as that of an ended process."""
@@ -72,16 +72,15 @@ class JobLedger:
         """Complete the futures of what has arrived; returns how many."""
         delivered = 0
         while self._arrived:
-            number, reply = self._arrived.pop(0)
-            self._waiting.pop(number).set_result(reply)
+            number = next(iter(self._arrived))
+            self._waiting.pop(number).set_result(self._arrived.pop(number))
             delivered += 1
         return delivered
 
     def give_back_all(self) -> None:
         """Answer every open job with ``again``, and deliver that."""
-        for number in list(self._waiting):
-            if all(known != number for known, _ in self._arrived):
-                self._arrived.append((number, Reply("again")))
+        for number in self._waiting:
+            self._arrived.setdefault(number, Reply("again"))
         self.deliver()
 
     def take_warnings(self) -> list[str]:

@@ -31,6 +31,8 @@ _AHEAD = 2
 _GRACE_SECONDS = 10.0
 _LOOK_SECONDS = 0.25
 _SLOW_START_SECONDS = 30.0
+# Supervisors of one machine that may end in a row before they are ready, and the rest after each.
+_MOST_FAILURES, _REST_SECONDS = 3, 1.0
 
 OnEvent = Callable[[bytes, str], None]
 """Called on any thread with what :meth:`Supervisor.take` gave, or with why nothing more comes."""
@@ -219,8 +221,8 @@ class Member:
 class SupervisedEngine(QueuedEngine[Member]):
     """Machines of a cluster, on each of which a supervisor has isolated workers.
 
-    Each supervisor that times has one device for itself; what shares a host shares one timing
-    lease.
+    On each node one supervisor builds, and one per device times, which has it for itself; what
+    shares a host shares one timing lease.
 
     Args:
         context: Backend, threads and protocol.
@@ -244,7 +246,10 @@ class SupervisedEngine(QueuedEngine[Member]):
         self._cluster = cluster
         self._silence = silence
         self._events: SimpleQueue[_Event] = SimpleQueue()
-        self._roster = Roster(context, cluster, builders=builders, timers=timers)
+        self._builders = builders
+        self._timers = timers
+        self._members: dict[str, Member] = {}
+        self._warnings: dict[str, bool] = {}
         self._cancelled: set[int] = set()
         self._told: dict[str, list[_Told]] = {}
         self._store: ArtefactStore | None = None
@@ -257,18 +262,13 @@ class SupervisedEngine(QueuedEngine[Member]):
 
     @property
     def versions(self) -> Mapping[str, str]:
-        ready = [it for it in self._roster.members if it.is_ready]
-        ready.sort(key=lambda it: it.setup.times)
+        ready = sorted(self._ready, key=lambda it: it.setup.times)
         return dict(ready[0].status["versions"]) if ready else {}
 
     @property
     def pids(self) -> Mapping[str, Sequence[int]]:
         """Process ids of each machine's workers there, the supervisor's first."""
-        return {
-            it.name: [it.status["supervisor"], *it.status["pids"]]
-            for it in self._roster.members
-            if it.is_ready
-        }
+        return {it.name: [it.status["supervisor"], *it.status["pids"]] for it in self._ready}
 
     def start(self, artefacts: ArtefactStore) -> None:
         if self._store is not None:
@@ -281,7 +281,7 @@ class SupervisedEngine(QueuedEngine[Member]):
     def machines(self) -> Sequence[Machine]:
         if self._store is None:
             return []
-        return [it.machine() for it in self._roster.members if it.is_ready]
+        return [it.machine() for it in self._ready]
 
     def tell(
         self, task: str, message: Message, artefacts: Sequence[str] = (), *, replace: bool = False
@@ -292,7 +292,7 @@ class SupervisedEngine(QueuedEngine[Member]):
         if replace:
             self._told[task] = []
         self._told.setdefault(task, []).append(told)
-        for member in self._roster.members:
+        for member in self._members.values():
             self._tell(member, task, told, replace=replace)
 
     def _tell(self, member: Member, task: str, told: _Told, *, replace: bool) -> None:
@@ -303,21 +303,31 @@ class SupervisedEngine(QueuedEngine[Member]):
 
     def release(self, task: str) -> None:
         if self._told.pop(task, None) is not None:
-            for member in self._roster.members:
+            for member in self._members.values():
                 member.send({"do": "release", "task": task}, {})
 
     def take_warnings(self) -> list[str]:
-        return [*self._roster.take_warnings(), *super().take_warnings()]
+        new = [message for message, taken in self._warnings.items() if not taken]
+        self._warnings.update(dict.fromkeys(new, True))
+        return [*new, *super().take_warnings()]
+
+    @property
+    def _ready(self) -> list[Member]:
+        """Members that take jobs, by name."""
+        return [it for _, it in sorted(self._members.items()) if it.is_ready]
 
     def _timer(self, machine: str) -> Member | None:
-        member = self._roster.of_machine(machine)
-        return member if member is not None and member.setup.times else None
+        member = self._members.get(machine)
+        times = member is not None and member.setup.times and member.is_ready
+        return member if times else None
 
     def _give(self, timer: Member, job: Job) -> None:
         self._send_job(timer, job, timer.generation)
 
     def _is_building(self, host: str) -> bool:
-        return any(it.jobs for it in self._roster.builders_on(host))
+        return any(
+            it.jobs and not it.setup.times and it.status["group"] == host for it in self._ready
+        )
 
     def _work(self, seconds: float) -> None:
         self._look_at_nodes()
@@ -325,7 +335,7 @@ class SupervisedEngine(QueuedEngine[Member]):
         self._give_up_the_silent()
 
     def _drop_jobs(self) -> None:
-        for member in self._roster.members:
+        for member in self._members.values():
             if member.jobs:
                 self._cancelled.update(member.jobs)
                 member.jobs.clear()
@@ -333,7 +343,10 @@ class SupervisedEngine(QueuedEngine[Member]):
 
     def _end(self) -> None:
         self._store = None
-        self._roster.end_all()
+        for member in self._members.values():
+            if member.handle is not None:
+                member.handle.kill()
+        self._members.clear()
         self._told.clear()
         self._cluster.close()
 
@@ -344,23 +357,50 @@ class SupervisedEngine(QueuedEngine[Member]):
         return self._store
 
     def _look_at_nodes(self) -> None:
-        """Take in nodes that have come, and give up those that have gone."""
+        """Take in nodes that have come, and give up those that have gone.
+
+        Raises:
+            WorkerStartFailed: no supervisor is left that could be started again.
+        """
         now = time.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + _LOOK_SECONDS
-        nodes = self._cluster.nodes()
-        for member in self._roster.gone(nodes):
-            self._lose(member, "its node has left the cluster")
-            self._roster.forget(member)
-        for member in self._roster.wanting(nodes, now):
-            self._epochs += 1
-            epoch = self._epochs
-            handle = self._roster.start(member, partial(self._note, epoch))
-            member.begin(handle, epoch, now)
-            for task, messages in self._told.items():
-                for told in messages:
-                    self._tell(member, task, told, replace=False)
+        nodes = sorted(self._cluster.nodes(), key=lambda it: it.name)
+        names = [node.name for node in nodes]
+        for name, member in sorted(self._members.items()):
+            if member.node.name not in names:
+                self._lose(member, "its node has left the cluster")
+                del self._members[name]
+        for node in nodes:
+            self._admit(node)
+        members = [it for _, it in sorted(self._members.items())]
+        if nodes and not members:
+            self._warn(
+                f"no node of {self._cluster.name!r} offers a processor or a GPU so far; nodes: "
+                f"{', '.join(names)}"
+            )
+        if members and all(it.failures >= _MOST_FAILURES for it in members):
+            raise WorkerStartFailed("; ".join(self._warnings))
+        for member in members:
+            may_start = member.failures < _MOST_FAILURES and now >= member.rests_until
+            if member.handle is None and may_start:
+                self._supervise(member, now)
+
+    def _supervise(self, member: Member, now: float) -> None:
+        """Start a supervisor for a member, and tell it of all tasks."""
+        self._epochs += 1
+        epoch, times = self._epochs, member.setup.times
+        gpus = 1 if times and member.setup.device else 0
+        # What times owns all processors of its node, so that nothing else is run or timed there;
+        # builds take none from it, as they are held back meanwhile.
+        cpus = member.node.cpus if times and not gpus else 0
+        on_event = partial(self._note, epoch)
+        handle = self._cluster.supervise(member.node, member.setup, cpus, gpus, on_event)
+        member.begin(handle, epoch, now)
+        for task, messages in self._told.items():
+            for told in messages:
+                self._tell(member, task, told, replace=False)
 
     def _note(self, epoch: int, data: bytes, end: str) -> None:
         # On any thread.
@@ -369,12 +409,11 @@ class SupervisedEngine(QueuedEngine[Member]):
     def _give_build(self, job: Job) -> bool:
         free = [
             it
-            for it in self._roster.members
-            if it.is_ready
-            and not it.setup.times
+            for it in self._ready
+            if not it.setup.times
             and len(it.jobs) < _AHEAD * it.setup.workers
             and not self._is_quiet(it.status["group"])
-            and not self._roster.is_joining(it.node)
+            and not self._is_joining(it.node)
         ]
         if not free:
             return False
@@ -412,7 +451,8 @@ class SupervisedEngine(QueuedEngine[Member]):
             return
 
     def _take(self, event: _Event) -> None:
-        member = self._roster.of_epoch(event.epoch)
+        alive = (it for it in self._members.values() if it.handle is not None)
+        member = next((it for it in alive if it.epoch == event.epoch), None)
         if event.end:
             if member is not None:
                 self._lose(member, event.end)
@@ -431,8 +471,16 @@ class SupervisedEngine(QueuedEngine[Member]):
             self._lose(member, status["failure"])
             return
         member.status = status
-        if member.is_ready:
-            self._roster.take_in(member)
+        if not member.is_ready:
+            return
+        member.failures = 0
+        niceness, mine = status["niceness"], os.getpriority(os.PRIO_PROCESS, 0)
+        if member.setup.times and niceness > mine:
+            self._warn(
+                f"machine {member.name!r} gives way to others while it times (niceness "
+                f"{niceness}, here {mine}): start its node with RAY_worker_niceness=0 in the "
+                "environment"
+            )
 
     def _take_reply(self, member: Member | None, reply: Message, content: bytes | None) -> None:
         number = reply["number"]
@@ -468,13 +516,18 @@ class SupervisedEngine(QueuedEngine[Member]):
 
     def _give_up_the_silent(self) -> None:
         now = time.monotonic()
-        for member in list(self._roster.members):
+        for _, member in sorted(self._members.items()):
             if member.handle is None:
                 continue
             if not member.status:
                 # What owns a device or a node begins once that is free, however long that takes.
                 if now - member.heard > _SLOW_START_SECONDS:
-                    self._roster.note_waiting(member, _SLOW_START_SECONDS)
+                    what = "GPU" if member.setup.device else "processors"
+                    self._warn(
+                        f"machine {member.name!r} has not started for {_SLOW_START_SECONDS:g} s: "
+                        f"it waits for the {what} of its node, which another run or another user "
+                        "of the cluster has"
+                    )
                 continue
             limit = self._silence if member.is_ready else member.setup.deadlines["start"]
             if now - member.heard > limit:
@@ -490,116 +543,6 @@ class SupervisedEngine(QueuedEngine[Member]):
         for position, number in enumerate(jobs):
             kind = "again" if position else "lost"
             self._ledger.answer(number, Reply(kind, place, message=why))
-        self._roster.end(member, why)
-
-
-_MOST_FAILURES = 3
-_REST_SECONDS = 1.0
-
-
-class Roster:
-    """The supervisors of an engine: on each node one that builds, and one per device that times.
-
-    Args:
-        context: Backend, threads, target and protocol.
-        cluster: Starts supervisors.
-        builders: Processes that build on each node; 0 for one per processor that it offers.
-        timers: Most that time; 0 for all.
-    """
-
-    def __init__(
-        self, context: RunnerContext, cluster: Cluster, *, builders: int, timers: int
-    ) -> None:
-        self._context = context
-        self._cluster = cluster
-        self._builders = builders
-        self._timers = timers
-        self._members: dict[str, Member] = {}
-        self._warnings: dict[str, bool] = {}
-
-    @property
-    def members(self) -> list[Member]:
-        """All of them, by name."""
-        return [self._members[name] for name in sorted(self._members)]
-
-    def of_machine(self, name: str) -> Member | None:
-        """The one that is ready as a machine of this name."""
-        found = self._members.get(name)
-        return found if found is not None and found.is_ready else None
-
-    def of_epoch(self, epoch: int) -> Member | None:
-        """The one whose supervisor is this one still."""
-        alive = (it for it in self._members.values() if it.handle is not None)
-        return next((it for it in alive if it.epoch == epoch), None)
-
-    def builders_on(self, host: str) -> list[Member]:
-        """Builders on a host."""
-        mine = (it for it in self.members if not it.setup.times)
-        return [it for it in mine if it.is_ready and it.status["group"] == host]
-
-    def is_joining(self, node: Node) -> bool:
-        """Tell if it is being found out how fast a node is."""
-        timers = (it for it in self._members.values() if it.setup.times and it.node == node)
-        return any(it.status.get("asked") and not it.is_ready for it in timers)
-
-    def gone(self, nodes: Sequence[Node]) -> list[Member]:
-        """Supervisors whose node takes part no more."""
-        names = {node.name for node in nodes}
-        return [it for it in self.members if it.node.name not in names]
-
-    def wanting(self, nodes: Sequence[Node], now: float) -> list[Member]:
-        """Places that have no supervisor and are to get one now, on new nodes, too.
-
-        Raises:
-            WorkerStartFailed: none is left that could be started again.
-        """
-        for node in sorted(nodes, key=lambda it: it.name):
-            self._admit(node)
-        members = self.members
-        if nodes and not members:
-            self._warn(
-                f"no node of {self._cluster.name!r} offers a processor or a GPU so far; nodes: "
-                f"{', '.join(sorted(it.name for it in nodes))}"
-            )
-        if members and all(it.failures >= _MOST_FAILURES for it in members):
-            raise WorkerStartFailed("; ".join(self._warnings))
-        return [
-            it
-            for it in members
-            if it.handle is None and it.failures < _MOST_FAILURES and now >= it.rests_until
-        ]
-
-    def start(self, member: Member, on_event: OnEvent) -> Supervised:
-        """Start a supervisor for a member."""
-        times = member.setup.times
-        gpus = 1 if times and member.setup.device else 0
-        # What times owns all processors of its node, so that nothing else is run or timed there;
-        # builds take none from it, as they are held back meanwhile.
-        cpus = member.node.cpus if times and not gpus else 0
-        return self._cluster.supervise(member.node, member.setup, cpus, gpus, on_event)
-
-    def take_in(self, member: Member) -> None:
-        """Note that a supervisor is ready."""
-        member.failures = 0
-        niceness = member.status["niceness"]
-        mine = os.getpriority(os.PRIO_PROCESS, 0)
-        if member.setup.times and niceness > mine:
-            self._warn(
-                f"machine {member.name!r} gives way to others while it times (niceness "
-                f"{niceness}, here {mine}): start its node with RAY_worker_niceness=0 in the "
-                "environment"
-            )
-
-    def note_waiting(self, member: Member, seconds: float) -> None:
-        """Say that a supervisor has not begun for so long: it waits for what it is to own."""
-        what = "GPU" if member.setup.device else "processors"
-        self._warn(
-            f"machine {member.name!r} has not started for {seconds:g} s: it waits for the {what} "
-            "of its node, which another run or another user of the cluster has"
-        )
-
-    def end(self, member: Member, why: str) -> None:
-        """Do without a supervisor that is gone or not to be reached."""
         if member.handle is None:
             return
         member.handle.kill()
@@ -610,22 +553,10 @@ class Roster:
         what = "is given up" if member.failures >= _MOST_FAILURES else "is lost"
         self._warn(f"machine {member.name!r} {what}: {why.strip().splitlines()[-1][:300]}")
 
-    def forget(self, member: Member) -> None:
-        """Do without a node that has left."""
-        self._members.pop(member.name, None)
-
-    def end_all(self) -> None:
-        """End every supervisor."""
-        for member in self._members.values():
-            if member.handle is not None:
-                member.handle.kill()
-        self._members.clear()
-
-    def take_warnings(self) -> list[str]:
-        """Return a line on each supervisor that was lost."""
-        new = [message for message, taken in self._warnings.items() if not taken]
-        self._warnings.update(dict.fromkeys(new, True))
-        return new
+    def _is_joining(self, node: Node) -> bool:
+        """Tell if it is being found out how fast a node is."""
+        timers = (it for it in self._members.values() if it.setup.times and it.node == node)
+        return any(it.status.get("asked") and not it.is_ready for it in timers)
 
     def _admit(self, node: Node) -> None:
         """Have members for a node, unless it offers nothing, as the head of a cluster may."""

@@ -13,9 +13,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from attrs import asdict, define, field, frozen
 
@@ -26,7 +26,7 @@ from autotune.measure.pool import WorkerPool
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import ATTACHMENTS, Decoder, Message, encode
 from autotune.process.child import describe
-from autotune.process.private_folder import make_private_folder
+from autotune.process.private_folder import PrivateFolder, make_private_folder
 
 __all__ = [
     "RayActor",
@@ -163,26 +163,23 @@ class Supervisor:
 
     def _serve(self) -> None:
         try:
-            folder = make_private_folder()
-            try:
-                artefacts = Path(folder.path) / "artefacts"
+            with ExitStack() as ending:
+                folder = make_private_folder()
+                ending.callback(folder.remove)
+                artefacts = folder.path / "artefacts"
                 artefacts.mkdir()
-                with_files = _Files(ArtefactStore(artefacts))
-                pool = self._pool(folder, artefacts)
-                try:
-                    self._loop(pool, with_files)
-                finally:
-                    pool.close()
-            finally:
-                folder.remove()
+                self._files = _Files(ArtefactStore(artefacts))
+                self._pool = self._make_pool(folder)
+                ending.callback(self._pool.close)
+                self._loop()
         except Exception as error:  # the host decides what it means
             self._say({"ready": False, "failure": describe(error)})
 
-    def _pool(self, folder: Any, artefacts: Path) -> WorkerPool:
+    def _make_pool(self, folder: PrivateFolder) -> WorkerPool:
         setup = self._setup
         backend = create_held_part("backend", setup.backend)
         self._simulates = backend.simulated_times
-        hello = {"artefacts": str(artefacts), "only_times": setup.times}
+        hello = {"artefacts": str(self._files.store.folder), "only_times": setup.times}
         return WorkerPool(
             setup.backend,
             setup.threads,
@@ -194,15 +191,16 @@ class Supervisor:
             hello=lambda _index: hello,
         )
 
-    def _loop(self, pool: WorkerPool, files: _Files) -> None:
+    def _loop(self) -> None:
+        pool = self._pool
         pool.start()
         while not self._closing:
-            self._obey(pool, files, _IDLE_SECONDS if pool.idle and pool.is_ready else 0.0)
+            self._obey(_IDLE_SECONDS if pool.idle and pool.is_ready else 0.0)
             for reply in pool.poll(_BUSY_SECONDS):
-                self._take_reply(pool, files, reply)
-            self._look(pool)
+                self._take_reply(reply)
+            self._look()
 
-    def _obey(self, pool: WorkerPool, files: _Files, seconds: float) -> None:
+    def _obey(self, seconds: float) -> None:
         """Do what has been commanded; waits for a command where there is none."""
         while True:
             try:
@@ -212,16 +210,15 @@ class Supervisor:
                 return
             seconds = 0.0
             try:
-                self._do(pool, files, command)
+                self._do(command)
             except Exception as error:  # this job or task, and no other
-                number = command.get("number")
+                number, place = command.get("number"), self._pool.place(0)
                 if number is not None:
-                    place = pool.place(0)
-                    self._take_reply(
-                        pool, files, Reply("failed", place, message=describe(error), number=number)
-                    )
+                    why = describe(error)
+                    self._take_reply(Reply("failed", place, message=why, number=number))
 
-    def _do(self, pool: WorkerPool, files: _Files, command: Message) -> None:
+    def _do(self, command: Message) -> None:
+        pool, files = self._pool, self._files
         digests = command.get("artefacts", [])
         kept = {
             digest
@@ -248,10 +245,11 @@ class Supervisor:
             place = None if generation is None else (0, generation)
             pool.add([Job(command["message"], command["deadlines"], place, number=number)])
 
-    def _take_reply(self, pool: WorkerPool, files: _Files, reply: Reply) -> None:
+    def _take_reply(self, reply: Reply) -> None:
         if reply.number == _SPEED:
-            self._join(pool, reply)
+            self._join(reply)
             return
+        files = self._files
         files.drop(files.of_jobs.pop(reply.number, set()))
         content = None
         artefact = reply.body.get("artefact")
@@ -270,32 +268,32 @@ class Supervisor:
         with self._lock:
             self._replies.append((message, content))
             self._is_news = True
-        self._look(pool)
+        self._look()
         self._notify()
 
-    def _look(self, pool: WorkerPool) -> None:
+    def _look(self) -> None:
         """Notice when workers are ready, or others than before."""
-        before = self._status
+        before, pool = self._status, self._pool
         if not before.get("asked") and pool.is_ready:
             if self._setup.times and not self._simulates:
                 run = {"run": self._setup.deadlines["run"]}
                 pool.add([Job({"op": "speed"}, run, pool.place(0), number=_SPEED)])
                 self._say({**before, "asked": True})
             else:
-                self._say({**self._facts(pool, 0.0), "asked": True})
+                self._say({**self._facts(0.0), "asked": True})
         elif before.get("ready") and before["generation"] != pool.place(0)[1]:
             self._say(
                 {**before, "generation": pool.place(0)[1], "pids": list(pool.pids().values())}
             )
 
-    def _join(self, pool: WorkerPool, reply: Reply) -> None:
+    def _join(self, reply: Reply) -> None:
         if "seconds" in reply.body:
-            self._say({**self._facts(pool, float(reply.body["seconds"])), "asked": True})
+            self._say({**self._facts(float(reply.body["seconds"])), "asked": True})
         else:  # its process ended meanwhile: ask the next one
             self._say({**self._status, "asked": False})
 
-    def _facts(self, pool: WorkerPool, seconds: float) -> Message:
-        setup, versions = self._setup, pool.versions
+    def _facts(self, seconds: float) -> Message:
+        pool, setup, versions = self._pool, self._setup, self._pool.versions
         names = ("backend_version", "compiler_version")
         compiler = " ".join(str(versions.get(name, "")) for name in names)
         fingerprint = asdict(host_fingerprint(setup.threads, compiler, setup.protocol, seconds))
