@@ -220,7 +220,7 @@ def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> arg
 
 
 def reason_of(row: str, threads: int) -> str:
-    """Why a row may take longer than the bar allows; empty where it may not."""
+    """Say why a row may take longer than the bar allows; empty where it may not."""
     return REASONS.get(row, "") if threads > 1 else ""
 
 
@@ -379,7 +379,7 @@ def bars_of(trials: Sequence[Trial]) -> list[Bar]:
 
 
 def why_missing(trials: Sequence[Trial], backend: str) -> str:
-    """Why a backend has no program in one of several trials; empty where it has all."""
+    """Say why a backend has no program in one of several trials; empty where it has all."""
     return next((trial.errors[backend] for trial in trials if backend in trial.errors), "")
 
 

@@ -223,10 +223,10 @@ def make_engine(context: Any, cluster: Any, workers: int) -> Any:
 
     class Absent:
         def send(self, command: bytes, contents: Sequence[object]) -> None:
-            """It is not there."""
+            """Fail: the client is not there."""
 
         def kill(self) -> None:
-            """It is not there."""
+            """Fail: the client is not there."""
 
     from autotune.measure.engines.supervisor import decoded
 

@@ -93,7 +93,7 @@ class Model:
 
     @property
     def missing(self) -> str:
-        """Why it cannot take part; "" where it can."""
+        """Say why it cannot take part; "" where it can."""
         try:
             version = metadata.version(self.package)
         except metadata.PackageNotFoundError:

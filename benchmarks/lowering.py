@@ -198,7 +198,7 @@ class Trial:
 
     @property
     def failed(self) -> str | None:
-        """Why it has no times."""
+        """Reason for which it has no times."""
         return next((seen.failed for seen in self.seen if seen.failed), None)
 
 

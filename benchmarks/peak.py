@@ -186,7 +186,7 @@ def write_csv(path: Path, rates: Sequence[Rate]) -> None:
 
 
 def bars_of(target: Target, rates: Sequence[Rate]) -> list[Bar]:
-    """That the machine is what `detect_cpu` takes it for, and that its caches were reached."""
+    """Bars on the machine: it is what `detect_cpu` takes it for, and its caches were reached."""
     found = {(rate.threads, rate.where, rate.what): rate.rate for rate in rates}
     bars = []
     for threads in sorted({rate.threads for rate in rates}):

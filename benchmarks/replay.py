@@ -1,4 +1,4 @@
-"""Which strategy finds fast configurations of recorded spaces sooner, Kernel Tuner's included.
+"""Comparison of strategies on recorded spaces, Kernel Tuner's own included.
 
 Every recorded space of the folder is searched by every strategy of the library and by Kernel
 Tuner's own (its package has to be installed), with 20 seeds and 200 evaluations. Runs are appended

@@ -1,4 +1,4 @@
-"""Which strategy finds fast programs sooner, for equal trials and for equal wall time.
+"""Comparison of strategies on real programs, for equal trials and for equal wall time.
 
 Every contender tunes every workload with several seeds, each in a fresh process with an empty
 database. After each run everything that was its best program for a while is built again and timed

@@ -138,7 +138,7 @@ def figures(regrets: NDArray[np.float64]) -> dict[str, float]:
 
 
 def print_table(table: Mapping[str, Sequence[Mapping[str, float]]], spaces: int) -> None:
-    """As Markdown, the best first."""
+    """Print the table as Markdown, the best first."""
     print(f"Times the latency of the fastest, means over {spaces} spaces")
     print(f"| after | {' | '.join(map(str, AFTER))} |\n|---|{'---|' * len(AFTER)}")
     for name, row in sorted(table.items(), key=lambda it: it[1][-1]["value"]):

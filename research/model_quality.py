@@ -1,4 +1,4 @@
-"""Which models rank schedules of tasks that they have not seen: cross-validation by task.
+"""Comparison of models that rank schedules of tasks that they have not seen.
 
     python research/model_quality.py --database FILE [--quick] [--results FILE] [--report]
                                        [--models NAME,...] [--json FILE] [--check]

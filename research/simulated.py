@@ -1,4 +1,4 @@
-"""Which strategy needs fewer trials, on outcomes that were learned from recorded ones.
+"""Comparison of strategies by trials, on outcomes that were learned from recorded ones.
 
     python research/simulated.py --database FILE [--quick] [--results FILE] [--report]
                                  [--tasks LABEL,...] [--contenders NAME,...]

@@ -115,7 +115,7 @@ def padded(rows: int, columns: int, apart: int) -> Reals:
 
 
 def copied(library: Any, inputs: list[Reals], output: Reals) -> None:
-    """As many bytes, in order."""
+    """Copy as many bytes, in order."""
     for i, array in enumerate(inputs):
         to = output.ctypes.data + i * array.nbytes
         library.copy(array.ctypes.data, to, array.size)

@@ -1,4 +1,4 @@
-"""Who may import whom, read off the source."""
+"""Tests of who may import whom, read off the source."""
 
 from __future__ import annotations
 

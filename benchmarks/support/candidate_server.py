@@ -83,7 +83,7 @@ class CandidateServer:
 
     @contextlib.contextmanager
     def building(self) -> Iterator[list[int]]:
-        """It builds inside; afterwards the list says how many it has built."""
+        """Build inside; afterwards the list says how many were built."""
         built: list[int] = []
         self.send({"do": "build on"})
         try:

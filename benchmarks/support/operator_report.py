@@ -115,7 +115,7 @@ class Measured:
 
     @property
     def problem(self) -> str:
-        """Why there is no figure of ours, in one line; empty where there is one."""
+        """Reason for which there is no figure of ours, in one line; empty where there is one."""
         if not self.is_right:
             return f"wrong: {self.differences[OURS]:.2g} times the difference that is allowed"
         for step in ("program", OURS, "timing"):

@@ -197,7 +197,7 @@ def _roofline(request: Mapping[str, Any]) -> Maker:
 
 
 def _inputs(request: Mapping[str, Any], number: int) -> list[Any]:
-    """As the program takes them."""
+    """Return the inputs of a request as the program takes them."""
     arrays = draw(request["inputs"], number)
     if any(spec["dtype"] == "bfloat16" for spec in request["inputs"]):
         import ml_dtypes

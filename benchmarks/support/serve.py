@@ -74,7 +74,7 @@ def main() -> int:
 
 
 class CannotServe(Exception):
-    """Why a contender takes no part, in one line."""
+    """Reason for which a contender takes no part, in one line."""
 
 
 def measured(timer: Timer, samples: int, seconds: float) -> float:

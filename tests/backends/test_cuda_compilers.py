@@ -69,7 +69,7 @@ def compiled(root: Path, **environment: str) -> list[str]:
 
 
 def test_what_nvrtc_opens_when_it_compiles_is_found_beside_it(tmp_path: Path) -> None:
-    """It is not on the loader's path, and the library does not say where it is."""
+    """Such a file is not on the loader's path, and the library does not say where it is."""
     wheel(tmp_path, 13, "")
     assert compiled(tmp_path) == ["nvrtc", "13.0", r"b'\x7fELF'"]
 

@@ -1,4 +1,4 @@
-"""Which copies of halves are kept in single precision."""
+"""Tests of which copies of halves are kept in single precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which programs are the same, whatever the order in which that is found out."""
+"""Tests of which programs are the same, whatever the order in which that is found out."""
 
 from __future__ import annotations
 

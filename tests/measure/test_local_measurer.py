@@ -37,7 +37,7 @@ def pairs(workload: Workload) -> list[Candidate]:
 
 @pytest.fixture
 def many(workload: Workload) -> list[Candidate]:
-    """As many candidates as two workers build at once."""
+    """Return as many candidates as two workers build at once."""
     sketch = Sketch("toy", workload, (Ordinal("tile", tuple(range(1, 17))),), (), ())
     return [Candidate(sketch, (tile,)) for tile in range(1, 17)]
 

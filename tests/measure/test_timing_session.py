@@ -1,4 +1,4 @@
-"""Who is timed beside whom, and what comes out, on a machine that only pretends to be one."""
+"""Tests of who is timed beside whom, and of the outcome, on a simulated machine."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_a_frontend_that_takes_none_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Module:
-    """As torch's modules are: called by ``forward``."""
+    """Module as torch's are: called by ``forward``."""
 
     def forward(self, image: Any, factor: float, *others: Any) -> Any: ...
 

@@ -224,7 +224,7 @@ def test_floats_are_held_to_tf32_where_the_target_allows_it() -> None:
 def test_what_is_reported_is_the_element_that_is_worst_beside_its_bound(
     drawn: list[tuple[int, float]],
 ) -> None:
-    """As much where all are right as where one is wrong."""
+    """Expect it as much where all are right as where a single element is wrong."""
     wanted = np.array([float(value) for value, _ in drawn])
     found = wanted + 10.0 ** np.array([exponent for _, exponent in drawn])
     scale = np.sqrt(np.mean(wanted * wanted))

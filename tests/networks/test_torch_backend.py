@@ -236,7 +236,7 @@ def test_norms_in_training_use_the_batch_and_update_what_they_hold(
 
 
 def test_gradients_of_norms_use_their_moments(tuned: Path) -> None:
-    """Which the forward graph returns as further outputs of the norm."""
+    """The forward graph returns the moments as further outputs of the norm."""
     ours, theirs = (
         Norms(
             torch.nn.LayerNorm(6),

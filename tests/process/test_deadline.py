@@ -30,7 +30,7 @@ def sleep() -> None:
 
 
 def with_handler() -> None:
-    """As a compiler's binding does: whatever is raised in a call becomes another error."""
+    """Turn whatever is raised in a call into another error, as a compiler's binding does."""
     try:
         sleep()
     except BaseException as error:

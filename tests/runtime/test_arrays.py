@@ -65,7 +65,7 @@ def test_what_numpy_lacks_names_its_package(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_outputs_of_types_that_dlpack_lacks_are_copied() -> None:
     class Tensor:
-        """As a compiler's, of a type that numpy has not."""
+        """Tensor of a compiler, of a type that numpy has not."""
 
         def __dlpack__(self, **_: object) -> object:
             raise BufferError("bfloat16")

@@ -56,7 +56,7 @@ def test_inputs_may_lie_anywhere(matmul: TunedFunction) -> None:
 
 def test_a_tensor_with_gradients_is_taken_as_its_numbers(matmul: TunedFunction) -> None:
     class Recording:
-        """As torch's that requires gradients."""
+        """Tensor that requires gradients, as torch's may."""
 
         def __init__(self, array: np.ndarray) -> None:
             self._array = array

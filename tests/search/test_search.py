@@ -282,7 +282,7 @@ def events_of(log: Path) -> list[list[str]]:
 
 
 def begun_of(log: Path) -> dict[str, list[float]]:
-    """When each build and each timing began."""
+    """Return when each build and each timing began."""
     events = events_of(log)
     return {name: [float(it[3]) for it in events if it[:2] == [name, "begin"]] for name in LOGGED}
 

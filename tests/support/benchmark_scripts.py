@@ -17,7 +17,7 @@ RESEARCH = BENCHMARKS.with_name("research")
 
 @contextmanager
 def benchmark_scripts(*names: str) -> Iterator[tuple[Any, ...]]:
-    """These modules; they and what they import from beside themselves are forgotten afterwards."""
+    """Import these modules; they and what they import are forgotten afterwards."""
     before, path = set(sys.modules), list(sys.path)
     sys.path[:0] = [str(BENCHMARKS), str(RESEARCH)]
     try:

@@ -94,7 +94,7 @@ def run_all(programs: Sequence[Program], folder: Path) -> list[dict[str, Array]]
 
 
 def run_each(programs: Sequence[Program], folder: Path) -> list[dict[str, Array] | int]:
-    """As :func:`run_all`, each in a process of its own: the outputs, or the code it ended with."""
+    """Run as :func:`run_all`, each in a process of its own: the outputs, or its exit code."""
     binary = _built(programs, folder)
     found: list[dict[str, Array] | int] = []
     for n, program in enumerate(programs):

@@ -23,7 +23,7 @@ def embedding(index: str = "int64") -> Workload:
 
 
 def masked_softmax() -> Workload:
-    """As an attention has it: rows without any true value are zero."""
+    """Build the softmax of an attention: rows without any true value are zero."""
     return written(
         "X[i, j], M[i, j]: bool",
         "A[i, j] = X[i, j] if M[i, j] else -1e9",

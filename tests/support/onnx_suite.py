@@ -112,7 +112,7 @@ def _tensor(path: Path) -> Any:
 
 
 def excluded(model: Any) -> str:
-    """Why a test is none of ours; "" where it is one."""
+    """Say why a test is none of ours; "" where it is one."""
     for value in (*model.graph.input, *model.graph.output):
         kind = value.type.WhichOneof("value")
         if kind != "tensor_type":

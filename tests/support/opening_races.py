@@ -112,7 +112,7 @@ def start(folder: Path, process: int, others: list[tuple[int, int]]) -> tuple[in
 
 
 def nothing(path: Path) -> None:
-    """There is no file yet."""
+    """Do nothing: there is no file yet."""
 
 
 def old(path: Path) -> None:

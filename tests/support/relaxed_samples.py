@@ -95,7 +95,7 @@ class Sample:
         return np.clip(np.where(positive, powers, straight), low, high)
 
     def moving(self) -> NDArray[np.bool_]:
-        """Which parameters an instruction or an output reads and are not fixed, ``[params]``."""
+        """Mark parameters that an instruction or output reads, not fixed ones, ``[params]``."""
         read = {slot for _, *operands in self.tape.instructions for slot in operands}
         read |= {slot for _, slot in self.tape.outputs}
         bounds = param_bounds(self.sketch)

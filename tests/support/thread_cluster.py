@@ -89,7 +89,7 @@ class ThreadCluster:
         self.supervisor_of: Callable[[SupervisorSetup], SupervisorSetup] = lambda setup: setup
 
     def connect(self) -> None:
-        """There is nothing to join."""
+        """Do nothing: there is nothing to join."""
 
     def nodes(self) -> Sequence[Node]:
         return list(self.present)

@@ -150,7 +150,7 @@ def _is_core(op: Any) -> bool:
 
 
 def excluded(op: Any) -> str:
-    """Why an operator is none of ours; "" where it is one."""
+    """Say why an operator is none of ours; "" where it is one."""
     name = op.name.removeprefix("nn.functional.")
     if any(map(name.startswith, _RANDOM)) or "dropout" in name:
         return "random numbers"

@@ -137,7 +137,7 @@ class InProcessMeasurer(Measurer):
         self.is_open = True
 
     def wait_ready(self) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: there is nothing to wait for."""
 
     def submit(self, candidates: Sequence[Candidate]) -> None:
         """Keeps the candidates for later."""
@@ -167,7 +167,7 @@ class InProcessMeasurer(Measurer):
 
     @property
     def lanes(self) -> int:
-        """As many as it was made with."""
+        """Return as many as it was made with."""
         return self._lanes
 
     def collect_known(self, collecting: Collecting, count: int, on_known: OnKnown) -> int:

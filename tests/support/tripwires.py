@@ -62,7 +62,7 @@ def _watch_path(event: str, path: Any) -> None:
 
 @cache
 def _start_watching() -> None:
-    """When first needed: for the rest of its life a process calls it at every import and file."""
+    """Watch from now on: for the rest of its life a process calls it at every import and file."""
     sys.addaudithook(_watch)
 
 

@@ -20,7 +20,7 @@ def test_capabilities(processor: str, capability: int) -> None:
     ("name", "most"), [("a100", 163), ("h100", 227), ("orin", 163), ("t4", 48), ("v100", 48)]
 )
 def test_what_a_block_may_ask_for(name: str, most: int) -> None:
-    """As the table of CUDA's guide has it; before sm_80 nothing is asked for."""
+    """Expect the table of CUDA's guide; before sm_80 nothing is asked for."""
     target = preset(name)
     assert most_shared_memory(target) == most * KIB
     unknown = evolve(target, shared_memory_per_multiprocessor=0)

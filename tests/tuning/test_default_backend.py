@@ -1,4 +1,4 @@
-"""Which backend a run uses that names none."""
+"""Tests of which backend a run uses that names none."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_a_backend_that_only_a_record_names_is_never_asked() -> None:
 
 
 def test_objects_of_a_compiler_are_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are in this process already."""
+    """Such objects are in this process already."""
     from autotune.tuning.programs import import_on_each
 
     read: list[int] = []

@@ -29,7 +29,7 @@ bindings.load()
 
 @pytest.fixture(scope="session")
 def target() -> Target:
-    """This machine."""
+    """Return the target of this machine."""
     return detect_cpu()
 
 

@@ -117,7 +117,7 @@ def test_counters_count_between_start_and_stop_only() -> None:
 
 
 def test_threads_that_exist_are_counted_and_so_are_those_they_start() -> None:
-    """As those of a thread pool are, which was there before anything was observed."""
+    """Count threads of a pool that was there before anything was observed."""
     begin, end = threading.Event(), threading.Event()
 
     def pool_thread() -> None:

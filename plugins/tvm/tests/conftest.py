@@ -83,7 +83,7 @@ def counted(cuda: fake_cuda.FakeCuda) -> Callable[[], dict[str, int]]:
 
 @pytest.fixture(scope="session")
 def target() -> Target:
-    """This machine."""
+    """Return the target of this machine."""
     return detect_cpu()
 
 

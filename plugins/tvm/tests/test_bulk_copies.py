@@ -168,7 +168,7 @@ _STEP = re.compile(
 @pytest.mark.slow
 @pytest.mark.needs("nvcc")
 def test_threads_wait_for_bytes_and_fence_nothing(tmp_path: Path) -> None:
-    """There is one barrier an iteration; products go on while the next boxes are asked for."""
+    """Expect a barrier an iteration; products go on while the next boxes are asked for."""
     text = assembled(two_planes(), TARGET, tmp_path)
     order = [name for name, _ in groupby(_STEP.findall(text))]
     barrier = order[2]

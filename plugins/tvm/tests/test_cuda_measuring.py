@@ -185,7 +185,7 @@ def free_soon(cuda: FakeCuda) -> None:
 
 
 def test_a_device_that_is_on_its_way_to_be_free_is_waited_for(cuda: FakeCuda) -> None:
-    """As one is whose last user has just been killed."""
+    """A device is on its way to be free when its last user has just been killed."""
     cuda.set(USED=str(8 << 30))
     with ThreadPoolExecutor(1) as other:
         freed = other.submit(free_soon, cuda)

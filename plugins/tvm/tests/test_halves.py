@@ -33,7 +33,7 @@ halves = pytest.mark.parametrize("dtype", HALF_DTYPES)
 
 
 def product(dtype: str, total: str) -> list[Any]:
-    """As ``out_dtype`` says: factors are converted to the type of the sums."""
+    """Build a product by ``out_dtype``: factors are converted to the type of the sums."""
     a, b = te.placeholder((17, 31), dtype, "A"), te.placeholder((31, 33), dtype, "B")
     k = te.reduce_axis((0, 31), "k")
 

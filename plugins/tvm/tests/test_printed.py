@@ -86,7 +86,7 @@ def test_values_that_use_each_other_twice_are_built_at_once() -> None:
     [("+", -128, "int8"), ("+", -3, "int32"), ("-", 0, "int32"), ("+", 100, "int64")],
 )
 def test_sums_of_integers_wrap_around(sign: str, number: int, dtype: str, target: Target) -> None:
-    """As numpy's do; and constants may be negative."""
+    """Numpy's sums do so; and constants may be negative."""
     workload = written(f"X[40]: {dtype}", f"Y[i:40]: {dtype} = n {sign} X[i]", n=number)
     limits = np.iinfo(dtype)
     inputs = {"X": np.resize(np.array([limits.min, limits.max, 0, 1, -1], dtype), 40)}

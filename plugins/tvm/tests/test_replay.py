@@ -100,7 +100,7 @@ def test_imported_programs_whose_blocks_are_not_called_after_tensors(
 def test_buffers_whose_names_are_no_identifiers(
     backend: TVMBackend, target: Target, check: Check
 ) -> None:
-    """As converters of models make them."""
+    """Converters of models make such names."""
     text = tvm.ir.save_json(tvm.IRModule({"main": product_with_other_names}))
     text = text.replace('"left"', '"p.left.weight"').replace('"result"', '"lv1.out"')
     imported = backend.import_program(tvm.ir.load_json(text))

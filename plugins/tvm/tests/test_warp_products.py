@@ -220,7 +220,7 @@ def test_a_step_that_is_no_tile_of_warps_is_invalid() -> None:
 
 
 def test_imported_programs_with_64_bit_indices() -> None:
-    """As Relax makes them: what is scheduled has 64-bit indices, what is built has none."""
+    """Relax makes such programs: what is scheduled has 64-bit indices, what is built has none."""
     from tvm import te, tirx
 
     m, n, k = (tirx.IntImm("int64", extent) for extent in (64, 32, 64))

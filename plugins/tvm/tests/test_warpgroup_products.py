@@ -222,7 +222,7 @@ _STEP = re.compile(
 @pytest.mark.slow
 @pytest.mark.needs("nvcc")
 def test_products_are_on_their_way_while_the_next_fetch_begins(tmp_path: Path) -> None:
-    """There is one barrier an iteration; nothing that is fetched goes through registers."""
+    """Expect a barrier an iteration; nothing that is fetched goes through registers."""
     order = [
         name for name, _ in groupby(_STEP.findall(assembled(large_stages(), TARGET, tmp_path)))
     ]

@@ -105,7 +105,7 @@ class CudaProgram:
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON; the machine code is in base 64."""
+        """Convert to JSON; the machine code is in base 64."""
         return {
             "cubin": base64.b64encode(self.cubin).decode("ascii"),
             "fast_math": self.fast_math,

@@ -262,7 +262,7 @@ class TaskState:
 
     @property
     def rejection_text(self) -> str:
-        """Why candidates were rejected; "" when none was."""
+        """Say why candidates were rejected; "" when none was."""
         text = describe_rejections(self.rejections)
         return f"rejected: {text}" if text else ""
 
@@ -828,7 +828,7 @@ class LiveNetworkProgress(LiveProgress):
 
 @contextmanager
 def network_progress(stream: TextIO, mode: str, verbose: bool) -> Iterator[list[EventListener]]:
-    """As :func:`autotune.cli.progress.progress`, for a run on a network.
+    """Show progress as :func:`autotune.cli.progress.progress`, for a run on a network.
 
     Args:
         stream: Where to.
@@ -857,7 +857,7 @@ class TotalLatencyLog:
 
     @property
     def lacks(self) -> str:
-        """Why nothing was written; "" where something was."""
+        """Say why nothing was written; "" where something was."""
         if self._written is not None:
             return ""
         unknown = self._totals.unknown

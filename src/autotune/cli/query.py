@@ -78,7 +78,7 @@ def _record_options(command: Command, *more: Callable[[Command], Command]) -> Co
 
 @frozen
 class Query:
-    """Which records are meant; None and missing parameters match everything."""
+    """Choice of records; None and missing parameters match everything."""
 
     workload: str | None = None
     digest: str | None = None
@@ -150,7 +150,7 @@ class Query:
         return list(filter(self._matches, database.best_of_each(self._where())))
 
     def fastest(self, database: Database) -> list[Record]:
-        """As :meth:`best`, of candidates only."""
+        """Return the best records as :meth:`best`, of candidates only."""
         return list(filter(self._matches, database.fastest_of_each(self._where())))
 
     def none_matches(self, database: Database) -> str:

@@ -160,7 +160,7 @@ def _export_by_backend(
 
 
 def _writers(backend: Backend, name: str) -> dict[str, str]:
-    """Which backend writes each format: that of the records, or another that prints sketches.
+    """Name the backend that writes each format: that of the records, or another for sketches.
 
     A sketch is the same whichever backend timed it.
     """

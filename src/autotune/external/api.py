@@ -207,7 +207,7 @@ def usual_rounds(program: ExternalProgram) -> dict[str, int]:
 
 
 def run_external(program: ExternalProgram, options: TuneOptions) -> ExternalResult:
-    """As :func:`tune_external`, from checked options, whose parts are completed."""
+    """Tune as :func:`tune_external`, from checked options, whose parts are completed."""
     options = evolve(options, **_on_parts(options.parts))
     (result,) = run_tasks([Task(program, name=program.name)], options)
     return ExternalResult(program, result)

@@ -45,7 +45,7 @@ class ExternalBackend(Backend):
         return {}
 
     def warm_up(self) -> None:
-        """There is nothing to load."""
+        """Do nothing: there is nothing to load."""
 
     def imports(self, program: object) -> bool:
         """Return whether it is an :class:`ExternalProgram`."""

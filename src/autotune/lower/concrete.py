@@ -35,7 +35,7 @@ MOST_LANES = 128
 
 @frozen
 class ConcreteBound:
-    """Which iterations of a loop run, as :class:`~autotune.nest.loop_nest.LoopBound`."""
+    """Bound on the iterations of a loop, as :class:`~autotune.nest.loop_nest.LoopBound`."""
 
     axis: str
     offset: int

@@ -781,7 +781,7 @@ class Collection:
         return (it for batch in self.batches for it in batch.in_order if it.outcome is None)
 
     def _waiting(self) -> list[Trial]:
-        """As many of them as there is room for, without those that lanes are at."""
+        """Return as many of them as there is room for, without those that lanes are at."""
         lanes = self.client.lanes
         most = _CHUNK_PER_WORKER * self.client.workers.count + _AHEAD_PER_LANE * lanes.count
         waiting = (trial for trial in self._open() if not lanes.is_timing(trial))

@@ -205,7 +205,7 @@ class Measurer(ABC):
         """Wall seconds so far, by ``start`` (waiting for workers), ``build`` and ``run``."""
 
     def take_build_spans(self) -> list[Span]:
-        """When something was being built since the last call, waited for or not."""
+        """Return when something was being built since the last call, waited for or not."""
         return []
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Which CPUs programs are timed on, and keeping their threads there."""
+"""Choice of the CPUs that programs are timed on, and keeping their threads there."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Plausibility:
         return Plausibility(least, why)
 
     def contradiction(self, samples: Sequence[float], calls: int, elapsed: float) -> str | None:
-        """Why the samples of a program cannot be true; None where they can.
+        """Say why the samples of a program cannot be true; None where they can.
 
         Args:
             samples: Claimed seconds per call.

@@ -1,4 +1,4 @@
-"""Which of several programs is the fastest, from samples that were taken in turns.
+"""Choice of the fastest of several programs, from samples that were taken in turns.
 
 The speed of a machine changes for seconds at a time by more than good candidates differ. Programs
 that are timed in turns see the same changes, so that the *ratio* of their times within a round is
@@ -303,7 +303,7 @@ def distinct_programs(found: Sequence[tuple[LogEntry, Outcome]], count: int) -> 
 
 
 def challenger(outcomes: Sequence[Outcome]) -> int:
-    """Which of several programs is to be compared with the first: the fastest of the others.
+    """Choose the program to be compared with the first: the fastest of the others.
 
     Args:
         outcomes: Of two or more, from the same turns.

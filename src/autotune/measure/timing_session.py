@@ -469,7 +469,7 @@ class TimingSession:
         return None
 
     def _contradiction(self, body: Message, elapsed: float) -> str | None:
-        """Why the samples of an answer cannot be true; None where they can."""
+        """Say why the samples of an answer cannot be true; None where they can."""
         if self._plausibility is None:
             return None
         return self._plausibility.contradiction(body["samples"], body["calls"], elapsed)

@@ -292,7 +292,7 @@ class Building:
         self._spans: list[Span] = []
 
     def begin(self, trials: Sequence[Trial]) -> None:
-        """As :meth:`request`; workers that wait for something begin now."""
+        """Request as :meth:`request`; workers that wait for something begin now."""
         self.request(trials)
         self._dispatcher.pump(0.0)
 
@@ -364,7 +364,7 @@ class Building:
             trial.abandoned = trial.outcome is None
 
     def take_spans(self) -> list[Span]:
-        """When workers were compiling, since the last call."""
+        """Return when workers were compiling, since the last call."""
         spans, self._spans = self._spans, []
         return spans
 

@@ -249,7 +249,7 @@ def ask_torch(
     *,
     compiled: bool = False,
 ) -> Outcome:
-    """As :func:`torch_latency`, of routines that a module has.
+    """Measure as :func:`torch_latency`, by routines that a module has.
 
     Args:
         module: What the process runs: one that answers by

@@ -369,7 +369,7 @@ class EnginePool(JobPool):
 
     @property
     def fingerprint(self) -> Fingerprint | None:
-        """That of the machines which time; None before one has joined."""
+        """Fingerprint of the machines that time; None before the first has joined."""
         return self._fingerprint
 
     @property
@@ -676,7 +676,7 @@ class EngineWorkers(MeasureWorkers):
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """That of the machines that time; waits for the first of them.
+        """Fingerprint of the machines that time; waits for the first of them.
 
         Raises:
             WorkerStartFailed: none has come; says what is missing.

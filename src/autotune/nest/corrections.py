@@ -72,7 +72,7 @@ class _Excess:
 
     @property
     def element(self) -> ScalarExpr:
-        """That of a sum."""
+        """Element of a sum."""
         return Load(self.buffer.name, tuple(var(axis) for axis in self.columns))
 
 

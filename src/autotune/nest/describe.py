@@ -67,7 +67,7 @@ def _extent(loop: Loop, config: Mapping[str, int] | None) -> str:
 
 
 def _bound(loop: Loop, config: Mapping[str, int] | None) -> str:
-    """Which iterations of a bounded loop are run."""
+    """Describe which iterations of a bounded loop are run."""
     bound = loop.bound
     if bound is None:
         return ""

@@ -46,7 +46,7 @@ def copy_axis(dimension: int) -> str:
 
 @frozen
 class LoopBound:
-    """Which iterations of a loop are run, depending on another axis.
+    """Bound on the iterations of a loop that are run, depending on another axis.
 
     A point is at ``scale * own + stride * other``. Those are run of which the least position is
     at most ``offset``, and the greatest at least ``least``.
@@ -69,7 +69,7 @@ class LoopBound:
 
     @property
     def is_causal(self) -> bool:
-        """As :func:`~autotune.sketches.steps.are_distances`."""
+        """Truth of :func:`~autotune.sketches.steps.are_distances` for this bound."""
         return are_distances(self.stride, self.least)
 
 

@@ -20,7 +20,7 @@ __all__ = ["layout_conflict"]
 
 
 def layout_conflict(candidate: Candidate) -> str | None:
-    """Why loops cannot become calls of the intrinsics that the candidate's steps name.
+    """Say why loops cannot become calls of the intrinsics that the candidate's steps name.
 
     An instruction reads a fixed number of bytes that lie together: where the loops that it
     replaces go through memory in another way, it computes something else, and nothing fails.
@@ -121,7 +121,7 @@ def warp_conflict(
     intrinsic: Intrinsic,
     candidate: Candidate,
 ) -> str | None:
-    """Why a statement's innermost loops are no step of a warp's tile; None where they are.
+    """Say why a statement's innermost loops are no step of a warp's tile; None where they are.
 
     The step's loops are fragments of the rows and of the columns, what a lane has of one fragment
     along either, and the terms that one instruction adds. Lanes are the last threads of the block.

@@ -185,7 +185,7 @@ def run_model(
     saves: Path | None = None,
     limit: ImportLimit | None = None,
 ) -> ModelResult:
-    """As :func:`tune_model`, from a source and checked options.
+    """Tune as :func:`tune_model`, from a source and checked options.
 
     Args:
         source: The model.

@@ -185,7 +185,7 @@ class GraphProgram(NetworkProgram):
         return graph_examples(self._source.graph, edges=edges)[: len(self.inputs)]
 
     def check_inputs(self) -> tuple[Any, ...]:
-        """As :meth:`example_inputs`, with small and large numbers where the network takes them.
+        """Make inputs as :meth:`example_inputs`, with small and large numbers where they may be.
 
         It takes those of which it makes numbers.
         """

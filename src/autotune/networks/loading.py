@@ -206,7 +206,7 @@ class ImportLimit:
         spent: Callable[[], float],
         give_up: Callable[[AutotuneError], object] | None = None,
     ) -> ImportLimit:
-        """That of a call with these options."""
+        """Limit of a call with these options."""
         limits = [it for it in (options.time, options.session_time) if it is not None]
         return cls(name, min(limits, default=math.inf), spent, give_up)
 

@@ -98,7 +98,7 @@ class ModelTask:
 
     @property
     def reason(self) -> str:
-        """Why no program of the search space runs it, in one line; "" where one does."""
+        """Reason for which no program of the space runs it, in a line; "" where one does."""
         if self.task.view:
             return "there is nothing to compute"
         if self.task.refusal:
@@ -277,7 +277,7 @@ class ModelResult:
 
     @property
     def least_speedup(self) -> float | None:
-        """As :attr:`speedup`, at least, where some untuned programs were not run."""
+        """Least :attr:`speedup`, where some untuned programs were not run."""
         if not self.latency or self.untuned is not None:
             return None
         known = any(

@@ -208,7 +208,7 @@ class WritingNetwork(CompiledNetwork):
 
     @property
     def lacks(self) -> str:
-        """As of what computes the outputs."""
+        """Reason for which its outputs cannot be computed here; "" where they can."""
         return self._network.lacks
 
     @property

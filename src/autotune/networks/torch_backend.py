@@ -155,7 +155,7 @@ def _compile(
 def _compile_backward(
     options: BackendOptions, graph: torch.fx.GraphModule, inputs: Sequence[Any]
 ) -> Compiled:
-    """As :func:`_compile`; what cannot be expressed is run by torch, operator by operator."""
+    """Compile as :func:`_compile`; what cannot be expressed is run by torch, node by node."""
     try:
         return _compile(options, graph, inputs)
     except _NotCompiled as error:

@@ -28,7 +28,7 @@ _WIDER: Mapping[Any, Any] = {None: NoneType, int: Integral, float: Real, bool: (
 
 
 def create_held_part(kind: str, name: str, context: Context | None = None) -> Any:
-    """As :func:`autotune.plugins.parts.create_part`, and held as of :func:`hold`."""
+    """Create as :func:`autotune.plugins.parts.create_part`, and hold as :func:`hold`."""
     return hold(kind, create_part(kind, name, context))
 
 

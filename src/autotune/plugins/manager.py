@@ -163,7 +163,7 @@ class PluginManager(pluggy.PluginManager):
         return forgotten
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
-        """As pluggy's, and takes a function with the name of the hook for an implementation."""
+        """Take a function with the name of the hook for an implementation, beside pluggy's own."""
         marked = super().parse_hookimpl_opts(plugin, name)
         if marked is not None or name != HOOK:
             return marked
@@ -332,7 +332,7 @@ class PluginManager(pluggy.PluginManager):
         return failures
 
     def _owner(self, spec: PluginSpec) -> _Source | None:
-        """Whose the name is already."""
+        """Return the source that has the name already."""
         if spec.name in self._parts[spec.kind]:
             return self._parts[spec.kind][spec.name][1]
         module, _, table = _CORE_TABLES.get(spec.kind, "").partition(":")

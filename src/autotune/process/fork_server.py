@@ -157,7 +157,7 @@ def _import(name: str) -> None:
 
 
 def _fork_beside() -> int:
-    """As ``os.fork``, but what is forked is a child of this process's parent.
+    """Fork as ``os.fork``, but as a child of this process's parent.
 
     Python and the C library are not told: they keep nothing for a process of one thread that a
     copy of it could not use.

@@ -125,7 +125,7 @@ def _control_groups(root: Path) -> Iterator[tuple[Path, _Names]]:
 
 
 def _group_paths(root: Path) -> dict[_Names, str]:
-    """This process's group in each hierarchy that may limit memory."""
+    """Return this process's group in each hierarchy that may limit memory."""
     found = {}
     for line in _lines(root / "proc" / "self" / "cgroup"):
         number, controllers, path = line.split(":", 2)

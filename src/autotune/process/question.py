@@ -30,7 +30,7 @@ def ask_isolated(
     error: type[AutotuneError] = InvalidValueError,
     meanwhile: Callable[[], object] = int,
 ) -> Message:
-    """As :func:`ask_once`, of a worker whose handlers are ``refusing``; any other end is an error.
+    """Ask as :func:`ask_once`, a worker whose handlers are ``refusing``; other ends are errors.
 
     Args:
         what: Begins the message of an error: ``"'model.onnx' cannot be read"``.

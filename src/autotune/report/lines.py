@@ -67,7 +67,7 @@ def confirmation_lines(confirmation: Confirmation, baseline: str = UNTUNED) -> l
 
 
 def contest_text(contest: Contest) -> str:
-    """Which backend won, and by how much."""
+    """Say which backend won, and by how much."""
     winner = short_name(contest.winner)
     over = [comparison_text(found, short_name(name)) for name, found in contest.over.items()]
     return f"{winner} {', '.join(over)}" if over else f"{winner} wins"

@@ -354,7 +354,7 @@ def _sketch_text(record: Record) -> str:
 
 
 def _claims(records: Sequence[Record]) -> tuple[str, ...]:
-    """Which records nobody has timed here."""
+    """Name the records that nobody has timed here."""
     claims = [it.name for it in records if it.outcome.imported]
     return (f"imported, not measured here: {', '.join(claims)}",) if claims else ()
 

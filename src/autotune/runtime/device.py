@@ -393,7 +393,7 @@ def shared_device(target: Target) -> Device:
 
 
 def _driver_path() -> str:
-    """Which driver was asked for; "" is that of this machine."""
+    """Return the driver that was asked for; "" is that of this machine."""
     return os.environ.get(DRIVER_VARIABLE, "")
 
 

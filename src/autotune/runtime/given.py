@@ -73,7 +73,7 @@ class Given:
 
 @frozen(eq=False)
 class Caller:
-    """Who calls what is on a device.
+    """Caller of what is on a device.
 
     Attributes:
         device: The device.

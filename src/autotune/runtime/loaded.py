@@ -242,7 +242,7 @@ class LoadedPlan:
             self._copy_outputs(copied, stream)
 
     def launch_graph(self, given: Sequence[Given], outputs: Sequence[int], stream: int) -> None:
-        """As :meth:`launch`, with one launch for all kernels; outputs are copied where they go."""
+        """Launch as :meth:`launch`, all kernels at once; outputs are copied where they go."""
         self._prepare()
         with self._after_others(stream):
             self._place(given, stream)

@@ -83,7 +83,7 @@ class CudaNetwork(CompiledNetwork):
 
     @property
     def lacks(self) -> str:
-        """Why it cannot be called here: no driver, or no such device; "" where it can."""
+        """Reason for which it cannot be called: no driver, or no such device; "" where it can."""
         try:
             matching_device(self._calls.target, load_driver())
         except UnsupportedTarget as error:

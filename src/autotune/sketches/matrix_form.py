@@ -1,4 +1,4 @@
-"""Which axes of a stage are the rows, columns and terms of a product of matrices.
+"""Rows, columns and terms of a product of matrices among the axes of a stage.
 
 A convolution multiplies weights, which it reads at axes alone, with elements of windows. Results
 lie in memory one along the last axes after the other. So the columns of the product are the

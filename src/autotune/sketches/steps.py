@@ -535,7 +535,7 @@ class BoundLoop:
 
     @property
     def is_causal(self) -> bool:
-        """As :func:`are_distances`."""
+        """Truth of :func:`are_distances` for this step."""
         return are_distances(self.stride, self.least)
 
 

@@ -51,7 +51,7 @@ class FeasibleSpace(SearchSpace):
         return found
 
     def sample(self, n: int, rng: np.random.Generator) -> CandidateBatch:
-        """As the interface says; every other row of a sketch is stratified.
+        """Sample as the interface says; every other row of a sketch is stratified.
 
         One number is drawn from ``rng``; everything else follows from it.
         """

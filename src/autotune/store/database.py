@@ -32,7 +32,7 @@ class DatabaseContext(Context):
 
 @frozen
 class RecordFilter:
-    """Which records are meant; whatever is None does not matter.
+    """Choice of records; whatever is None does not matter.
 
     Attributes:
         workload: Digest of the workload.

@@ -364,7 +364,7 @@ class ReferenceBackend(Backend):
         return {"AUTOTUNE_REFERENCE_THREADS": str(threads)}
 
     def warm_up(self) -> None:
-        """There is nothing to warm up."""
+        """Do nothing: there is nothing to warm up."""
         script = Script.read(None)
         _log(script, "start", "begin")
         _log(script, "start", "end")

@@ -118,7 +118,7 @@ class StrategySuite:
     def test_outcomes_come_in_any_order_while_others_are_out(
         self, make: Callable[..., Strategy]
     ) -> None:
-        """As from several machines: one order of outcomes gives the same candidates."""
+        """Tell outcomes as several machines do: the same order gives the same candidates."""
         asked, told = _stream(make(seed=3), order=0)
         assert len(set(asked)) == len(asked) > len(told)
         assert (asked, told) == _stream(make(seed=3), order=0)

@@ -117,7 +117,7 @@ class ToySpace(SearchSpace):
                     yield Candidate(sketch, tuple(row))
 
     def feasible_set(self, sketch: Sketch) -> FeasibleSet:
-        """As the interface says; the limit on the register tile included."""
+        """Build the set as the interface says; the limit on the register tile included."""
         if sketch not in self._sketches:
             raise InvalidValueError(f"sketch {sketch.name!r} does not belong to this space")
         return build_feasible_set(sketch)

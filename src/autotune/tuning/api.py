@@ -123,7 +123,7 @@ def run_tasks(
     processes: RunProcesses | None = None,
     network: str = "",
 ) -> list[Result]:
-    """As :func:`tune_tasks`, from checked options.
+    """Tune as :func:`tune_tasks`, from checked options.
 
     Args:
         tasks: As of :func:`tune_tasks`.

@@ -158,7 +158,7 @@ class MachineState:
     reference_seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON data."""
+        """Convert to JSON data."""
         machine = self.machine
         mine = machine.fingerprint
         return {
@@ -192,7 +192,7 @@ class Fleet:
     warnings: tuple[str, ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON data."""
+        """Convert to JSON data."""
         return {
             "runner": self.runner,
             "backend": self.backend,

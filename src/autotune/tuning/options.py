@@ -192,7 +192,7 @@ def _check_space(found: Mapping[str, Choice]) -> None:
 
 
 def _mismatch(part: PluginSpec, space: PluginSpec) -> str:
-    """Why a part cannot work with candidates of a space; "" where it can."""
+    """Say why a part cannot work with candidates of a space; "" where it can."""
     if part.reads_nest and not space.has_nest:
         return f"reads the symbolic loop nest, and candidates of space {space.name!r} have none"
     if part.spaces and space.name not in part.spaces:

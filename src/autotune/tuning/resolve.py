@@ -156,7 +156,7 @@ class RunPlan:
         return ""
 
     def changed_since(self, run: Run) -> str:
-        """Why this version cannot resume a run that another version began.
+        """Say why this version cannot resume a run that another version began.
 
         Returns:
             What differs, if it is what the user asks for here and only the versions of parts, or

@@ -36,7 +36,7 @@ CHECKPOINT_VERSION = 2
 
 
 def why_not_resumable(run: Run) -> str:
-    """Why no call continues a run; "" where one may."""
+    """Say why no call continues a run; "" where one may."""
     if run.checkpoint is None:
         return "it has no checkpoint"
     version = run.checkpoint.get("version")
@@ -177,7 +177,7 @@ def is_being_worked_on(run: Run) -> bool:
 
 
 def _start_time(pid: int) -> str:
-    """When a process started, in clock ticks since boot; "" when there is none."""
+    """Return when a process started, in clock ticks since boot; "" when there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

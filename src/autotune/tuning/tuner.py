@@ -96,7 +96,7 @@ class Tuner:
             listener(event)
 
     def results(self, run: Run, progress: Progress, own: OwnRecords | None) -> list[Result]:
-        """One result per program, of which every listener is told.
+        """Return a result per program, of which every listener is told.
 
         Args:
             run: The run.
@@ -480,7 +480,7 @@ class RunSession:
         return self._plan.options.lookahead > 0 and len(current.asked) < left
 
     def _spent(self) -> str | None:
-        """Why the budget allows nothing more, or None."""
+        """Say why the budget allows nothing more, or None."""
         if self._tuner.budget.left(self._trials) <= 0:
             return TRIALS_USED
         return TIME_OVER if self._limit.search_is_over() else None

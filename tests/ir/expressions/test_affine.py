@@ -65,7 +65,7 @@ def test_what_is_not_affine_has_no_form(expression: Any) -> None:
 
 @given(quasi_affine(), EXTENTS)
 def test_a_form_has_the_value_of_its_index(index: IntExpr, extents: dict[str, int]) -> None:
-    """Which is a sum over axes and terms; what is divided has a form again."""
+    """A form is a sum over axes and terms; what is divided has a form again."""
 
     def value(form: AffineForm, at: dict[str, int]) -> int:
         total = form.constant

@@ -156,7 +156,7 @@ def test_malformed_json_is_refused(data: Any) -> None:
 
 
 def test_gathers_have_computed_indices() -> None:
-    """Whose loads are loads of the body, and whose arithmetic is none of it."""
+    """Loads of indices are loads of the body, and their arithmetic is none of it."""
     wrapped = Binary("add", Load("I", (var("i"),)), Constant(7, "int64"))
     gather = Gather("T", (wrapped, IndexValue(var("j"))))
     body = Binary("mul", gather, Constant(2.0, "float32"))

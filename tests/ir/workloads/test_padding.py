@@ -1,4 +1,4 @@
-"""Which stages surround a tensor with a constant."""
+"""Tests of which stages surround a tensor with a constant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This machine behind the contract of engines: a cluster of one node, in this process."""
+"""Tests of the local machine behind the contract of engines: a cluster of a single node."""
 
 from __future__ import annotations
 

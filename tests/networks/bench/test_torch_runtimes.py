@@ -107,7 +107,7 @@ def test_an_exported_program_has_its_inputs(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_the_faster_order_of_channels_counts() -> None:
-    """As on a device, of which a CPU takes the place."""
+    """A CPU takes the place of a device."""
     import torch
 
     from autotune.networks.bench import torch_runtimes

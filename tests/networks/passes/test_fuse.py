@@ -1,4 +1,4 @@
-"""Which operations become one workload, and what it looks like."""
+"""Tests of which operations become a single workload, and of its text."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def _decomposed(scores: Value) -> Value:
 
 
 def _of_rows(scores: Value) -> Value:
-    """As operators of ONNX before 13 have it: of a matrix."""
+    """Build the softmax of ONNX before 13: of a matrix."""
     flat = ops.reshape(scores, (-1, scores.shape[-1]))
     return ops.reshape(ops.softmax(flat, -1), scores.shape)
 

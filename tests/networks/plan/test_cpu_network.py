@@ -165,7 +165,7 @@ def test_outputs_are_new_in_each_call() -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
 def test_conditions_that_do_not_hold_are_errors_and_no_signals(dtype: str) -> None:
-    """As numpy's evaluator says them; the next call is as if nothing had been."""
+    """The message is that of numpy's evaluator; the next call is as if nothing had been."""
     places = input_value("places", (3,), dtype)
     graph = Graph((X, places), {"y": take(X, places, 0), "q": binary("div", places, places)})
     found, x = compiled(graph), drawn((4, 16), "float32")

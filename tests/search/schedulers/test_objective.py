@@ -44,7 +44,7 @@ def test_slopes_are_those_of_the_function_and_only_the_fastest_backend_counts() 
 
 
 def tasks_served(objective: Callable[[Mapping[str, float]], float] | None) -> list[int]:
-    """Which task gets each of six rounds after the first; both gain alike."""
+    """Return the task that gets each of six rounds after the first; both gain alike."""
     tasks = [TaskInfo(1.0, 0.0, program="a"), TaskInfo(50.0, 0.0, program="b")]
     scheduler = GradientTaskScheduler(SchedulerContext(tasks=tasks, objective=objective))
     for task in (0, 1):

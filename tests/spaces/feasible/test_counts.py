@@ -162,7 +162,7 @@ def test_large_gpu_tiles_are_joined_exactly_and_soon() -> None:
 
 
 def test_a_product_of_many_primes_is_joined() -> None:
-    """As a convolution's axes fused in one: 115 million in five factors."""
+    """A convolution's axes may be fused: 115 million in five factors."""
     names = tuple(f"x{level}" for level in range(5))
     extent = 56 * 56 * 64 * 3 * 3 * 64
     sketch = sketch_of(

@@ -1,4 +1,4 @@
-"""Which packings of constants the space has."""
+"""Tests of which packings of constants the space has."""
 
 from __future__ import annotations
 

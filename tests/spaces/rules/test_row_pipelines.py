@@ -1,4 +1,4 @@
-"""Which rows may be written while the next one is computed, and where."""
+"""Tests of which rows may be written while the next is computed, and where."""
 
 from __future__ import annotations
 

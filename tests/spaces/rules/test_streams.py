@@ -1,4 +1,4 @@
-"""Which results may be written past the caches."""
+"""Tests of which results may be written past the caches."""
 
 from __future__ import annotations
 

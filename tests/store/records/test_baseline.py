@@ -1,4 +1,4 @@
-"""Which of a task's programs is the one to use."""
+"""Tests of which of a task's programs is the one to use."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class InterruptedConnection(sqlite3.Connection):
 def test_another_uses_the_file_between_any_two_statements(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It makes or migrates the file, appends a record, and takes the log away again; or waits."""
+    """Another makes or migrates the file, appends a record, takes the log away again, or waits."""
     monkeypatch.setattr(opening, "BUSY_SECONDS", 0.02)
     prepare, earlier = opening_races.KINDS[kind]
     connect = sqlite3.connect

@@ -128,7 +128,7 @@ class Scale:
 
     @staticmethod
     def of(values: Values) -> Scale:
-        """That gives each column of ``[n, columns]`` mean 0 and spread 1.
+        """Return the scale that gives each column of ``[n, columns]`` mean 0 and spread 1.
 
         A column that hardly varies is scaled as if it varied by one: it must not count more
         where it does vary.

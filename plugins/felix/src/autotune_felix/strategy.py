@@ -105,7 +105,7 @@ class FelixStrategy(RecordedStrategy):
         return chosen + self._sampler.draw(n - len(chosen))
 
     def state(self) -> dict[str, Any]:
-        """As every strategy that samples, plus how often points descended in each sketch."""
+        """Return the state of a sampling strategy, and how often points descended."""
         return {**super().state(), "descents": list(self._descents)}
 
     def load_state(self, state: dict[str, Any]) -> None:

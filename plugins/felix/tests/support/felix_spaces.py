@@ -38,7 +38,7 @@ def every_sketch(*names: str) -> tuple[tuple[str, Sketch, FeasibleSet], ...]:
 
 
 def sketches() -> tuple[tuple[str, Sketch, FeasibleSet], ...]:
-    """As :func:`every_sketch` for some whose parameters and constraints differ."""
+    """Return what :func:`every_sketch` does for some whose parameters and constraints differ."""
     return tuple(item for item in every_sketch(*SHAPES) if item[0] in _DIFFERENT)
 
 

@@ -71,7 +71,7 @@ class HeronAnnealingStrategy(InfeasibleRowsStrategy[AnnealingOptions]):
         self._steps = 0
 
     def state(self) -> dict[str, Any]:
-        """As every strategy of rounds, plus the number of steps taken."""
+        """Return the state of a strategy of rounds, and the number of steps taken."""
         return {**super().state(), "steps": self._steps}
 
     def load_state(self, state: dict[str, Any]) -> None:

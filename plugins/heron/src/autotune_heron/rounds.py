@@ -100,7 +100,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         return chosen + self._sampler.draw(n - len(chosen))
 
     def state(self) -> dict[str, Any]:
-        """As every strategy that samples, plus the rows that survived the last round."""
+        """Return the state of a sampling strategy, and the rows that survived the last round."""
         survivors = [matrix.tolist() for matrix in self._survivors.matrices]
         return {**super().state(), "survivors": survivors}
 

@@ -1,4 +1,4 @@
-"""This host: targets that it compiles for and runs, and findings on its installation of MLIR."""
+"""Targets that this host compiles for and runs, and findings on its installation of MLIR."""
 
 from __future__ import annotations
 

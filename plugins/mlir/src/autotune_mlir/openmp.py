@@ -39,7 +39,7 @@ _FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/local/lib", "/usr/lib64", "/usr/l
 
 
 class OpenMPMissing(AutotuneError):
-    """There is no OpenMP runtime, which programs for several threads need."""
+    """Error: there is no OpenMP runtime, which programs for several threads need."""
 
 
 def library() -> str:

@@ -180,7 +180,7 @@ def test_concatenations_of_padded_tensors(
 def test_slices_beside_each_other(
     backend: MLIRBackend, target: Target, slices: tuple[str, str]
 ) -> None:
-    """As rotary embeddings have them: elements of slices lie apart in memory."""
+    """Rotary embeddings have such slices: their elements lie apart in memory."""
     whole, part, inner = tensor([5, 33]), tensor([4, 16]), tensor([4, 8])
     first, second = (
         f"tensor.extract_slice %a[{place}] [4, 16] [1, 1] : {whole} to {part}" for place in slices

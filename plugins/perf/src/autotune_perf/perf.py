@@ -290,7 +290,7 @@ def _countable() -> tuple[dict[str, Event], dict[str, str]]:
 
 
 def _reason(problems: Mapping[str, str]) -> str:
-    """Why some events are absent, in one line; "" where none is."""
+    """Say why some events are absent, in one line; "" where none is."""
     reasons = []
     rest = list(problems)
     if set(_HARDWARE_EVENTS) <= set(problems):

@@ -173,7 +173,7 @@ class PrunerStrategy(RecordedStrategy):
         return chosen + self._sampler.draw(n - len(chosen))
 
     def state(self) -> dict[str, Any]:
-        """As every strategy that samples, plus the number of rounds and the draft."""
+        """Return the state of a sampling strategy, the number of rounds, and the draft."""
         return {
             **super().state(),
             "round": self._round,

@@ -75,7 +75,7 @@ class _Program:
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
 def _read(program: _Program) -> tuple[Workload, IRModule]:
-    """As :func:`import_module`: a network's functions are read to choose its layouts, to find
+    """Read as :func:`import_module`: a network's functions are read to choose its layouts, to find
     those that are equal, and to schedule them."""
     module = _with_unique_names(program.module, program.text)
     constants = constants_of(module[ENTRY])
@@ -145,7 +145,7 @@ def module_of(program: object) -> tuple[IRModule, str]:
 
 
 def _function_of(program: object) -> tuple[IRModule, str]:
-    """As :func:`module_of`, with the names that there are."""
+    """Find the function as :func:`module_of` does, with the names that there are."""
     function: Any = program
     name = ENTRY
     if isinstance(program, IRModule):

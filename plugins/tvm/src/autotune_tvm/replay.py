@@ -602,7 +602,7 @@ def _note_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
 
 
 def _nothing(state: ScheduleState, step: Step) -> None:
-    """It is done already, as matrices and what is padded are, or it is no schedule of TVM's.
+    """Do nothing: the step is done already, as for matrices and padding, or is none of TVM's.
 
     What a processor is asked for early, what passes the caches, which iterations are left out and
     which are pipelined changes no result.

@@ -49,7 +49,7 @@ class FaultyBackend(TVMBackend):
     """TVM's, with a fault in some programs."""
 
     def compile(self, lowered: LoweredProgram) -> Executable:
-        """As TVM's; a candidate that has a fault gets a kernel more, or none."""
+        """Compile with TVM; a candidate that has a fault gets a kernel more, or none."""
         request = lowered.request
         faults = json.loads(os.environ.get(VARIABLE, "{}"))
         if request.candidate is None or request.candidate.digest not in faults:

@@ -31,7 +31,7 @@ def relax_module() -> Any:
 
 
 def relax_convolution() -> Any:
-    """That function: 64-bit loops, names of its own."""
+    """Return that function with 64-bit loops and names of its own."""
     functions = relax_module().functions_items()
     (function,) = [f for _, f in functions if isinstance(f, tvm.tirx.PrimFunc)]
     return function

@@ -192,7 +192,7 @@ class Layout:
         return Layout(scratch, packed, bool(data["uses_tiles"]))
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Convert to JSON."""
         return asdict(self)
 
     def memory(self, first: int) -> ScratchMemory:

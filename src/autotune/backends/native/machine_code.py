@@ -110,7 +110,7 @@ class ObjectCache:
                     path.unlink()
 
     def problem(self) -> str | None:
-        """Why the folder cannot be used; None where it can, or is not there yet."""
+        """Say why the folder cannot be used; None where it can, or is not there yet."""
         try:
             found = os.stat(self.folder, follow_symlinks=False)
         except FileNotFoundError:

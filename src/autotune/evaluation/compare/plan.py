@@ -55,7 +55,7 @@ class Budget:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """As ``autotune tune`` is given it."""
+        """Arguments as ``autotune tune`` is given them."""
         given = {"--trials": self.trials, "--time": self.seconds}
         return tuple(
             text for flag, it in given.items() if it is not None for text in (flag, str(it))

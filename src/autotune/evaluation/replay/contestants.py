@@ -52,7 +52,7 @@ def strategy_names() -> tuple[str, ...]:
 
 
 def refusal(contestant: Contestant, table: OutcomeTable) -> str:
-    """Why a strategy of the library cannot be replayed against a space; "" where it can.
+    """Say why a strategy of the library cannot be replayed against a space; "" where it can.
 
     Raises:
         UnknownNameError: there is no such strategy.

@@ -60,7 +60,7 @@ def kernel_tuner_names() -> tuple[str, ...]:
 
 
 def refusal(name: str, table: OutcomeTable) -> str:
-    """Why a strategy of Kernel Tuner cannot be replayed against a space; "" where it can.
+    """Say why a strategy of Kernel Tuner cannot be replayed against a space; "" where it can.
 
     Raises:
         AutotuneError: as of :func:`kernel_tuner_names`.

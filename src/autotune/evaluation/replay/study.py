@@ -124,7 +124,7 @@ class Piece:
 
 
 def refusal(contestant: Contestant, table: OutcomeTable) -> str:
-    """Why a contestant cannot be replayed against a space; "" where it can.
+    """Say why a contestant cannot be replayed against a space; "" where it can.
 
     Raises:
         AutotuneError: there is no such strategy, or a package is missing.

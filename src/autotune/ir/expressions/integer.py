@@ -105,7 +105,7 @@ class IntExpr:
         return _mod(self, _wrap(other))
 
     def substitute(self, values: Mapping[str, IntLike]) -> IntExpr:
-        """This expression with variables replaced by expressions or integers."""
+        """Replace variables of this expression by expressions or integers."""
         if self.op == "const":
             return self
         if self.op == "var":

@@ -1,4 +1,4 @@
-"""Which stages are nothing but a tensor surrounded by a constant."""
+"""Recognition of stages that only surround a tensor with a constant."""
 
 from __future__ import annotations
 

@@ -321,7 +321,7 @@ def _evaluate(
     own: frozenset[int],
     views: Mapping[Load, Array],
 ) -> Any:
-    """As :func:`evaluate_body`; ``own`` are the parts that keep their precision."""
+    """Evaluate as :func:`evaluate_body`; ``own`` are the parts that keep their precision."""
 
     def part(node: ScalarExpr) -> Any:
         return _evaluate(node, grid, arrays, own, views)

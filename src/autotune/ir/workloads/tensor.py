@@ -36,7 +36,7 @@ class Tensor:
     constant: bool = False
 
     def __repr__(self) -> str:
-        """As of old for what is no constant: digests are made from looks, and looks from this."""
+        """Look as of old for what is no constant: digests are made from looks."""
         marked = ", constant=True" if self.constant else ""
         return f"Tensor(name={self.name!r}, shape={self.shape!r}, dtype={self.dtype!r}{marked})"
 

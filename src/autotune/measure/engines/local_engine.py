@@ -92,7 +92,7 @@ class ThisMachine:
 
 
 class LocalEngine(SupervisedEngine):
-    """This machine behind the contract of engines.
+    """Local machine behind the contract of engines.
 
     Args:
         context: Backend, threads, protocol and options.

@@ -105,7 +105,7 @@ class Timer(Protocol):
 
     @property
     def fingerprint(self) -> Fingerprint | None:
-        """That of the machine; None before it is known."""
+        """Fingerprint of the machine; None before it is known."""
 
     @property
     def place(self) -> Place:
@@ -283,7 +283,7 @@ class _Given:
 
 @define
 class LeaseTable:
-    """Which machine of an engine may time: one of each group, and each only for a while.
+    """Leases for timing: of each group a single machine has it, and each only for a while.
 
     Leases on the host's own processors also keep other processes from timing there.
 

@@ -197,7 +197,7 @@ def _node(facts: dict[str, Any]) -> Message:
 
 
 def _reason(error: Exception) -> str:
-    """Why something of Ray has ended, in one line."""
+    """Say why something of Ray has ended, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if "cause" in line.lower() or "Error" in line]
     return (causes or lines or [type(error).__name__])[-1]

@@ -65,7 +65,7 @@ class SupervisorSetup:
     device: str = ""
 
     def to_json(self) -> Message:
-        """As JSON data."""
+        """Convert to JSON data."""
         return asdict(self)
 
 

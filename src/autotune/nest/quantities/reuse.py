@@ -461,7 +461,7 @@ def line_bytes(walk: Walk) -> IntExpr:
 
 
 def lines_by_power(walk: Walk) -> tuple[IntExpr, IntExpr]:
-    """As :func:`line_bytes`, with an error of Ansor's and TenSet's extractor: a quotient.
+    """Count as :func:`line_bytes`, with an error of Ansor's and TenSet's extractor: a quotient.
 
     The loops inside the first that moves the buffer are divided out as if each had the extent of
     the innermost one. Returns dividend and divisor.

@@ -346,7 +346,7 @@ def _check(node: Node, old: Sequence[Value], new: Sequence[Value]) -> None:
 
 
 def readers(graph: Graph) -> dict[object, list[tuple[Node | None, int]]]:
-    """Who reads each value, by its key.
+    """Return the readers of each value, by its key.
 
     Returns:
         Nodes and the number of the operand; None, and the number of the output, where the graph

@@ -105,7 +105,7 @@ class _Signature:
 
     @classmethod
     def of(cls, plan: Plan[PrintedProgram], held: Sequence[Held]) -> _Signature:
-        """That of a plan of which some inputs and outputs are kept."""
+        """Signature of a plan of which some inputs and outputs are kept."""
         kept = {it.input for it in held}, {it.output for it in held}
         ins, outs = (
             tuple(at for at in range(len(tensors)) if at not in own)

@@ -183,7 +183,7 @@ class WeightReader:
         return masked_body(body, SCORES, self.contraction.total in ("float32", "float64"))
 
     def weights(self, value: Value, indices: Sequence[IntExpr]) -> ScalarExpr:
-        """As :meth:`element`, with selections for masks."""
+        """Return the weight as :meth:`element`, with selections for masks."""
         return self._simple(self.element(value, indices))
 
     def _body(

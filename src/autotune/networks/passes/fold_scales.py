@@ -165,7 +165,7 @@ class Affine:
     term: Value | None = None
 
     def times(self, by: Value, op: str = "mul") -> Affine:
-        """This multiplied with a constant, or divided by it."""
+        """Multiply this with a constant, or divide it."""
         factor = by if self.factor is None and op == "mul" else combined(op, self.factor, by)
         return Affine(factor, None if self.term is None else combined(op, self.term, by))
 

@@ -154,7 +154,7 @@ class _Part:
 
     @property
     def opened(self) -> Part:
-        """As one of the workloads that are composed."""
+        """Convert to a workload among those that are composed."""
         workload = self.operation or _reshape(self.before, *self.result)
         return Part(workload, self.reads, self.writes, self.constants)
 
@@ -428,7 +428,7 @@ def _size(node: Node) -> int:
 
 
 class Flow:
-    """Who reads the nodes of a graph, and where their readers meet.
+    """Readers of the nodes of a graph, and where these readers meet.
 
     Nodes are numbers, in the order in which they run.
 

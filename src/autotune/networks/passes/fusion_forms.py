@@ -1,4 +1,4 @@
-"""Which composed workloads have the schedules that their parts have: what may be fused.
+"""Composed workloads that have the schedules of their parts: what may be fused.
 
 These are questions about structure, of the rules by which sketches are made: a consumer is
 computed in the tile of the reduction before it, reductions of rows and what is computed of them in

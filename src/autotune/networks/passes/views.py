@@ -331,7 +331,7 @@ class OnOtherAxes:
 
 
 class _Refused(Exception):
-    """It does not treat axes as a block."""
+    """Refusal to treat axes as a block."""
 
 
 @frozen

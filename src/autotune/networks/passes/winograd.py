@@ -237,7 +237,7 @@ def with_tile(graph: Graph, tile: Tile) -> Graph:
 
 @define(eq=False)
 class _Chooser:
-    """Which tile is expected to be the fastest; asked once for equal convolutions.
+    """Choice of the tile that is expected to be the fastest; made once for equal convolutions.
 
     Attributes:
         costs: Of programs on the machine.

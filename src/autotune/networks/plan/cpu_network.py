@@ -142,7 +142,7 @@ def compile_network(
 
 
 def _lacks_here(target: Target) -> str:
-    """Why a network for a CPU does not run in this process, in one line; "" where it does.
+    """Say why a network for a CPU does not run in this process, in one line; "" where it does.
 
     Raises:
         UnsupportedTarget: it is no CPU of x86-64 or AArch64.
@@ -281,7 +281,7 @@ class CpuNetwork(CompiledNetwork):
 
     @property
     def lacks(self) -> str:
-        """Why it cannot be called here."""
+        """Reason for which it cannot be called here."""
         return self.built.lacks
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:

@@ -114,7 +114,7 @@ def gelu(x: Scalar) -> Scalar:
 
 
 def gelu_tanh(x: Scalar) -> Scalar:
-    """As :func:`gelu`, approximately."""
+    """Approximate :func:`gelu`."""
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * 0.5 * (inner.call("tanh") + 1)
 

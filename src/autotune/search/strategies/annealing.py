@@ -196,7 +196,7 @@ class AnnealingStrategy(RecordedStrategy):
         self._walk = evolve(self._walk, sketch=sketch, row=candidate.values, latency=latency)
 
     def state(self) -> dict[str, Any]:
-        """As of other strategies, with the place of the walk."""
+        """Return the state of other strategies, with the place of the walk."""
         return {**super().state(), "walk": asdict(self._walk)}
 
     def load_state(self, state: dict[str, Any]) -> None:

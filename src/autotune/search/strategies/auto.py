@@ -353,7 +353,7 @@ class AutoStrategy(RecordedStrategy):
         self._close([candidate for candidate, _ in outcomes])
 
     def state(self) -> dict[str, Any]:
-        """As of other strategies, with the state of the model."""
+        """Return the state of other strategies, with that of the model."""
         return {**super().state(), "surrogate": self._surrogate.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:

@@ -90,7 +90,7 @@ class ScoredBatch:
         return ScoredBatch(self.batch.select(positions), self.scores[grouped])
 
     def joined(self, other: ScoredBatch) -> ScoredBatch:
-        """These rows followed, part by part, by the other ones."""
+        """Join these rows, part by part, with the other ones."""
         pairs = zip(
             np.split(self.scores, self.batch.starts[1:-1]),
             np.split(other.scores, other.batch.starts[1:-1]),

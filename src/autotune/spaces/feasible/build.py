@@ -771,7 +771,7 @@ class _Layer:
         return LayerPlan(self._group, tape, state, checks)
 
     def _open_parts(self, term: IntExpr) -> list[IntExpr]:
-        """What to carry on of a term when the groups of this layer are decided."""
+        """Return what to carry on of a term when the groups of this layer are decided."""
         groups = self._groups_of(term)
         if not groups & self._known:
             return []

@@ -75,7 +75,7 @@ class ParameterSpace(FeasibleSpace):
     def crossover(
         self, left: CandidateBatch, right: CandidateBatch, rng: np.random.Generator
     ) -> CandidateBatch:
-        """As the interface says: each parameter comes from either, whatever constraints tie it."""
+        """Cross as the interface says: each parameter comes from either, whatever ties it."""
         parts = []
         for (sketch, mothers), (_, fathers) in zip(left.parts, right.parts, strict=True):
             children = mothers.copy()

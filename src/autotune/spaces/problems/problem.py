@@ -102,7 +102,7 @@ class Demand:
 
     @property
     def origin(self) -> str:
-        """Who asks for it, and the step, whatever is known of them."""
+        """Origin: who asks for it, and the step, whatever is known of them."""
         return ", ".join(part for part in (self.constraint.source, self.step) if part)
 
 
@@ -411,7 +411,7 @@ def require_solutions(sketch: Sketch) -> None:
 
 
 def smallest_conflict(sketch: Sketch) -> tuple[Constraint, ...] | None:
-    """As few limits of a sketch as possible that contradict each other; None where none do.
+    """Find as few limits of a sketch as possible that contradict each other; None where none do.
 
     What its loops are split into is taken as given; that contradicts itself where the result is
     empty. The search is by hitting sets (Ignatiev et al., "Smallest MUS extraction with minimal

@@ -140,7 +140,7 @@ class SketchDraft:
         constraints: Iterable[Constraint] = (),
         steps: Iterable[Step] = (),
     ) -> SketchDraft:
-        """This draft with more of everything, and the given stages settled.
+        """Extend this draft by more of everything, and settle the given stages.
 
         What splits bring along comes before the other parameters, constraints and steps.
         """
@@ -162,7 +162,7 @@ class SketchDraft:
         )
 
     def with_epilogue(self, producer: str, consumer: str) -> SketchDraft:
-        """This draft with ``consumer`` to be fused into the loops of ``producer``."""
+        """Mark ``consumer`` to be fused into the loops of ``producer``."""
         return evolve(
             self,
             epilogues={**self.epilogues, producer: consumer},

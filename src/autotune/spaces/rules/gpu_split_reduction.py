@@ -124,7 +124,7 @@ def _in_parts(draft: SketchDraft, chunk: ChunkReduction) -> SketchDraft:
 
 
 def _split_products(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft | None:
-    """As :func:`_split`, with the parts on tensor cores; None where these do not multiply them."""
+    """Split as :func:`_split`, with parts on tensor cores; None where these cannot multiply."""
     chunks = _chunks(draft, stage)
     if not chunks:
         return None

@@ -93,7 +93,7 @@ class _Log:
         return heads.view(">u4").astype(np.uint32)
 
     def own(self) -> NDArray[np.bool_]:
-        """Which frames were written since the log began anew: one salt may be damaged."""
+        """Mark the frames written since the log began anew: a single salt may be damaged."""
         salts = np.frombuffer(self.salts, ">u4").astype(np.uint32)
         found: NDArray[np.bool_] = (self.heads()[:, 2:4] == salts).any(axis=1)
         return found

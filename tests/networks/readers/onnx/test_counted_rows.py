@@ -162,6 +162,6 @@ def loop_of_boxes() -> list[Any]:
     ids=lambda it: it[-1].op_type if isinstance(it, list) else it,
 )
 def test_what_looks_across_boxes_is_refused(nodes: list[Any], who: str) -> None:
-    """It would see the rows that are not valid."""
+    """Such an operator would see the rows that are not valid."""
     with pytest.raises(UnsupportedWorkload, match=f"({who}).*(looks across|in a loop)"):
         read_onnx(model(nodes, {"y": ("int64", ("n",))}))

@@ -322,7 +322,7 @@ def test_attention_leaves_zeros_where_a_mask_leaves_nothing(masked: str) -> None
 
 @pytest.mark.parametrize("kind", ["efficient", "flash", "cudnn"])
 def test_kernels_of_gpus_are_attention(kind: str) -> None:
-    """As torch names them where it captures a graph there; gradients need more than the result."""
+    """Torch names them so where it captures a graph there; gradients need more than the result."""
     kernel = getattr(torch.ops.aten, f"_scaled_dot_product_{kind}_attention").default
     parts = [numbers(2, 3, 4, 8), numbers(2, 3, 5, 8), numbers(2, 3, 5, 8)]
     mask = None if kind == "flash" else numbers(2, 3, 4, 5)

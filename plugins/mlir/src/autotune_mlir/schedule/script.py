@@ -86,7 +86,7 @@ class Script:
         return self.apply(text, [target], 1 + sum(size > 0 for size in sizes))
 
     def tile_with_producers(self, target: str, sizes: Sequence[int]) -> list[str]:
-        """As :meth:`tile`, and computes what the operation reads inside the loops."""
+        """Tile as :meth:`tile`, and compute what the operation reads inside the loops."""
         text = f"transform.structured.fuse {{}} tile_sizes {list(sizes)} {{{{apply_cleanup}}}}"
         return self.apply(text, [target], 1 + sum(size > 0 for size in sizes))
 

@@ -62,7 +62,7 @@ def at(expression: Any, variables: list[Any], values: Any) -> Any:
 
 
 def substituted(expression: Any, variables: list[Any], values: Sequence[Any]) -> Any:
-    """As :func:`at`, but nothing else about the expression is changed."""
+    """Substitute as :func:`at`, but change nothing else about the expression."""
 
     def given(variable: Any) -> Any:
         found = (it for own, it in zip(variables, values, strict=True) if own.same_as(variable))

@@ -116,7 +116,7 @@ class ServerSlot:
 
     @property
     def host(self) -> str:
-        """This host, where its server runs here too, and "" elsewhere."""
+        """Name of this host, where its server runs here too, and "" elsewhere."""
         is_here = self.machine is not None and self.machine.boot == self.boot
         return self.boot if is_here else ""
 

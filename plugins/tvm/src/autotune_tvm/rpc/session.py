@@ -167,7 +167,7 @@ class Session:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """As :meth:`talking`, where a program runs: one that ends its server has failed.
+        """Talk as :meth:`talking`, where a program runs: one that ends its server has failed.
 
         Raises:
             ProgramFailed: it has failed.

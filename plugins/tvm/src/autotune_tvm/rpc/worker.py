@@ -39,7 +39,7 @@ class RPCWorker(Worker):
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """As of a local worker; the greeting and the speed are those of the server."""
+        """Return the handlers of a local worker, with the greeting and the speed of the server."""
         inherited = super().handlers
 
         def hello(message: Message) -> Message:

@@ -385,11 +385,11 @@ class Call:
         return np.asarray(element_type(value.dtype).numbers(value.constant))
 
     def ints(self, position: int) -> list[int]:
-        """As :meth:`known`, as a list of whole numbers."""
+        """Return :meth:`known` as a list of whole numbers."""
         return [int(it) for it in self.known(position).ravel()]
 
     def number(self, position: int, default: float | None = None) -> Any:
-        """As :meth:`known`, of one element; ``default`` where the input is left out."""
+        """Return :meth:`known` of a single element; ``default`` where the input is left out."""
         if default is not None and self.get(position) is None:
             return default
         return self.known(position).reshape(-1)[0].item()

@@ -103,7 +103,7 @@ def _cannot_trace(model: torch.nn.Module, error: Exception) -> UnsupportedWorklo
 
 
 def _why(error: Exception) -> str:
-    """Why torch cannot trace a model, and what to do."""
+    """Say why torch cannot trace a model, and what to do."""
     if type(error).__name__ == "GuardOnDataDependentSymNode":
         return (
             "what it does there depends on the values of a tensor; compute both cases, and choose "

@@ -302,7 +302,7 @@ def _others() -> Mapping[Any, Any]:
 
 
 def _decompositions(target: Any) -> dict[Any, Any]:
-    """Those, and that of an operator itself, where torch has one."""
+    """Add to those that of an operator itself, where torch has one."""
     table = torch._decomp.decomposition_table
     return {**_others(), **({target: table[target]} if target in table else {})}
 
@@ -340,7 +340,7 @@ def _described_leaf(leaf: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _expansion(target: Any, leaves: tuple[tuple[type, Any], ...], form: Any) -> GraphModule:
-    """As :func:`expanded`: a network has calls of one form many times."""
+    """Expand as :func:`expanded`: a network has calls of one form many times."""
     layouts = [leaf for _, leaf in leaves if isinstance(leaf, _Layout)]
 
     def call(*tensors: torch.Tensor) -> Any:

@@ -83,7 +83,7 @@ def _timed(
 
 
 def read(source: object, examples: Sequence[object] | None, asked: AskedInputs) -> TorchNetwork:
-    """As :func:`~autotune.networks.readers.torch.read_torch`."""
+    """Read as :func:`~autotune.networks.readers.torch.read_torch`."""
     if isinstance(source, (str, Path)):
         path = Path(source)
         return _read(open_program(path), examples, path.stem, asked)

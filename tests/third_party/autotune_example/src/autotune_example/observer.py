@@ -22,7 +22,7 @@ class MemoryObserver(Observer):
         self._before = self._after = 0
 
     def check(self) -> Availability:
-        """It needs the kernel's account of the process."""
+        """Say whether the kernel's account of the process is there."""
         names = ("resident_bytes", "resident_growth_bytes")
         if STATUS.exists():
             return Availability(names)

@@ -279,7 +279,7 @@ def _first(call: Call) -> Call | None:
 
 
 def _chosen(call: Call) -> Call | None:
-    """As :func:`_first`, of an operator that compares: a scale below 0 turns the order around."""
+    """Choose as :func:`_first`, for comparisons: a scale below 0 turns the order around."""
     known = _known(call)
     scale = None if known is None else known.scale.constant
     return _first(call) if scale is not None and scale.size and scale.min() > 0 else None

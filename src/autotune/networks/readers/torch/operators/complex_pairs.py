@@ -56,7 +56,7 @@ class Pair:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of each part."""
+        """Shape of each part."""
         return self.real.shape
 
     @property

@@ -228,7 +228,7 @@ def _neutral(dtype: str, how: str) -> Value:
 
 
 def _index_reduce(call: Call) -> Value:
-    """As ``scatter_reduce``, of slices."""
+    """Scatter slices as ``scatter_reduce``."""
     x, index, axis = call.x, call["index"], call.axis()
     if not x.rank:
         raise UnsupportedWorkload("tensors without axes are not supported")

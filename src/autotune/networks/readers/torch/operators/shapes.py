@@ -188,7 +188,7 @@ def _extended(mode: str, call: Call) -> Value:
 
 
 def _places(call: Call) -> np.ndarray[Any, Any]:
-    """Which element of the first tensor, flat, each one of a view is."""
+    """Return, for each element of a view, the flat element of the first tensor that it is."""
     x = call.x
     flat = np.arange(x.size).reshape(x.shape)
     if call.kind.startswith("diagonal"):
