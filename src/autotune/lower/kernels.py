@@ -502,8 +502,26 @@ class _Kernel(Walk):
         depth = [it.name for it in statement.loops].index(loop.name)
         begin, end = limits(statement, depth, self.state.digits)
         kind = "unrolled" if self._is_unrolled(statement, loops) else "serial"
+        if kind == "unrolled" and self._divides(statement, loop):
+            for value in range(loop.extent):
+                with self.state.forgetting(), self.state.digits.at(loop.name, value):
+                    self._loops(statement, others)
+            return
         with self.state.forgetting(), self.emitter.loop(loop.name, begin, end, kind):
             self._loops(statement, others)
+
+    def _divides(self, statement: ConcreteStatement, loop: ConcreteLoop) -> bool:
+        """Tell whether indices divide what a loop counts, together with threads.
+
+        Each iteration is then printed by itself: a compiler does not know that indices are small,
+        so it divides in each of them, where most quotients are known, or are those of others.
+        """
+        digits = self.state.digits
+        return (
+            bool(statement.source.cooperating)
+            and loop.bound is None
+            and any(not digits.is_apart(form, loop.name) for form in statement.axes.values())
+        )
 
     def _is_unrolled(self, statement: ConcreteStatement, loops: Sequence[ConcreteLoop]) -> bool:
         """Tell whether a loop is written out: what is in registers has no addresses."""
