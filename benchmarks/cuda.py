@@ -1,9 +1,10 @@
-"""GPU sketches without a GPU: do their candidates compile, and how are measured ones ranked?
+"""GPU sketches without a GPU: are printed kernels as good as TVM's, and how are candidates ranked?
 
-No device is needed. Candidates of every GPU sketch of some workloads are compiled: 48 of each for
-three architectures, with ``--quick`` three for one. Where there is neither nvcc nor NVRTC, that is
-said, and nothing is compiled. What becomes of candidates that break a device is measured on a fake
-one (`cuda_faults`).
+No device is needed. Candidates of every GPU sketch of some workloads are printed and compiled for
+three architectures, 48 of each, with ``--quick`` three, and beside them what TVM writes of them,
+where it is installed: times, spills, registers and PTX instructions. Where there is neither nvcc
+nor NVRTC, that is said, and nothing is compiled. What becomes of candidates that break a device is
+measured on a fake one (`cuda_faults`).
 
 FILE holds candidates that were measured on an H100 (see cuda_candidates.py), by default those of
 the repository. Of every timed case, each formula of the pruning model ``psa`` is held against the
@@ -37,7 +38,7 @@ from cuda_candidates import (
 from cuda_faults import bars_apart
 from cuda_fit import figures_left_out
 from support.common import Bar, Report
-from support.cuda_compile import NO_COMPILER, compile_all, compile_bars, find_compiler, rates_of
+from support.cuda_compile import compile_all, compile_bars, find_compiler, rates_of, table
 
 from autotune.models.pruning.psa_gpu import FORMULAS, GpuScorer
 from autotune.sketches import Sketch
@@ -54,9 +55,8 @@ def run(options: argparse.Namespace) -> Report:
     bars: list[Bar] = []
     bars += rank_measured(read_cases(options.candidates), options.quick, data)
     compiler = find_compiler()
-    if compiler is None:
-        print(f"nothing is compiled: {NO_COMPILER}")
     found = compile_all(options.quick) if compiler else []
+    print(f"all kernels, better/equal/worse than TVM's{table(found)}")
     data |= {"compiler": compiler, "compiled": [asdict(it) for it in found], **rates_of(found)}
     return Report(data, [*bars, *compile_bars(found, compiler), *bars_apart()])
 

@@ -28,7 +28,9 @@ from autotune.measure import LocalMeasurer, MeasureProtocol
 from autotune.store.records import Outcome
 from autotune.targets import resolve
 
-SUPPORT = Path(__file__).resolve().parents[1] / "plugins" / "tvm" / "tests" / "support"
+ROOT = Path(__file__).resolve().parents[1]
+# The fake driver, and the threads that its kernels run on.
+SUPPORT = (ROOT / "plugins" / "tvm" / "tests" / "support", ROOT / "tests" / "support")
 # The outcome, and what its message says.
 LOSING: Mapping[str, tuple[str, str]] = {
     "error 700": ("crash", "ILLEGAL_ADDRESS"),
@@ -60,7 +62,7 @@ def run(_: argparse.Namespace) -> Report:
 
 def measured(folder: Path) -> tuple[list[Outcome], Outcome, int]:
     """Outcomes of the candidates, of one that is measured after all faults, and processes."""
-    sys.path.insert(0, str(SUPPORT))
+    sys.path[:0] = map(str, SUPPORT)
     import fake_cuda
     import pytest
 

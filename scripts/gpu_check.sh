@@ -1,7 +1,8 @@
 #!/bin/sh
 # Checks this project on a machine with an NVIDIA GPU and without any registry, in about ten minutes: installs
-# what gpu_bundle.py made into an environment, runs the tests marked gpu and the benchmarks cuda.py, cuda_device.py and
-# cuda_network.py, and prints a table. What is installed already is not tested: where something else than the bundle's
+# what gpu_bundle.py made into an environment, and first runs the benchmark cuda_printed.py: are printed kernels of each
+# family right, and as fast as TVM's? Then come the tests marked gpu and the benchmarks cuda_device.py, cuda.py and
+# cuda_network.py. A table is printed at the end. What is installed already is not tested: where something else than the bundle's
 # would be imported, that is refused by its name.
 # A whole network (ResNet-50 with 2,000 trials) takes longer than that: of cuda_network.py the quick form runs, in
 # float16, in what is left of ten minutes; another check with the same FOLDER goes on with it.
@@ -91,6 +92,12 @@ tests() {
     [ "$code" -eq 0 ] && grep -q "[0-9] passed" "$folder/logs/pytest.log"
 }
 
+# Candidates of every sketch, printed and by TVM.
+printed() {
+    cd "$folder/source" && "$folder/venv/bin/python" benchmarks/bench.py cuda_printed --quick --check \
+        --limit 200 --json "$folder/cuda_printed.json"
+}
+
 benchmark() {
     cd "$folder/source" && "$folder/venv/bin/python" benchmarks/bench.py cuda --quick --check \
         --json "$folder/cuda.json"
@@ -119,6 +126,7 @@ UNFINISHED=75
 case ${GPU_CHECK_STEP:-} in
 unpack) unpack; exit ;;
 install) install; exit ;;
+printed) printed; exit ;;
 tests) tests; exit ;;
 benchmark) benchmark; exit ;;
 device) device; exit ;;
@@ -163,6 +171,8 @@ step() {
 }
 
 if step unpack 30 && step install 150; then
+    step printed 240
+    grep -E "right|left out|ok |LOW|HIGH" "$folder/logs/printed.log"
     step tests 300
     step device 420
     tail -n 20 "$folder/logs/device.log"

@@ -1,45 +1,44 @@
-"""Compiling of candidates of GPU sketches, without a device, and its rates.
+"""Candidates of GPU sketches as CUDA source and cubins, printed and by TVM, without a device.
 
-Each candidate becomes CUDA source, and that a cubin for every architecture asked for, by nvcc
-where it is on the PATH, or else by NVRTC, a library of PyPI's packages.
+Each candidate is printed from its nest (backend ``cuda``), and written by TVM where the plugin for
+it is installed; either source becomes a cubin for every architecture asked for, by NVRTC or nvcc.
+What the assembler reports of both, and the instructions of their PTX, are held against each other.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import importlib.metadata
 import os
-import statistics
+import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from cuda_candidates import TARGET, layer_norm
 
-from autotune.backends import BuildFailed, BuildRequest
+from autotune.backends import BuildFailed, BuildRequest, find_cuda_compiler, read_report
+from autotune.errors import AutotuneError
 from autotune.ir.workloads import Workload, builders
 from autotune.plugins.parts import create_part
 from autotune.sketches import Candidate, Sketch, WarpTensorize
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace
-from support.bars import Bar
+from autotune.targets import Target
+from support.bars import Bar, geometric_mean
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
-QUICK_ARCHITECTURES = ("sm_90a",)
 CANDIDATES, QUICK_CANDIDATES = 48, 3
-# A second and core of a server: half of what was seen on one of an EPYC, where nvcc runs singly.
-SOURCES, CUBINS = 4.0, 0.4
-# NVRTC, and the headers that TVM's source includes.
-PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-cccl", "nvidia-cuda-runtime")
-NO_COMPILER = f"neither nvcc on the PATH nor NVRTC: pip install {' '.join(PACKAGES)}"
+OURS, THEIRS = "cuda", "tvm"
+# Beside TVM, all candidates together: sources a second, and the time of source and cubin.
+FASTER, SHARE = 10.0, 0.7
+# Up to this ratio a number counts as equal.
+NEAR = 1.1
 
 WORKLOADS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemm1024": ("gemm", {"m": 1024, "n": 1024, "k": 1024}),
@@ -78,11 +77,13 @@ class Job:
         case: Its workload's name here.
         candidate: The candidate.
         architectures: What to compile its source for.
+        backends: Whose source: ours, and TVM's where it is installed.
     """
 
     case: str
     candidate: Candidate
     architectures: tuple[str, ...]
+    backends: tuple[str, ...]
 
     @property
     def sketch(self) -> str:
@@ -91,36 +92,80 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Kernels:
+    """Kernels of a source for one architecture; the most that one of them has.
+
+    Attributes:
+        seconds: Of the processor, to compile them.
+        registers: Of a thread.
+        stack: Bytes of a thread outside of registers: arrays that got none, and what is spilled.
+        spilled: Bytes that stores of spilled registers write.
+        instructions: Of PTX, of all kernels together.
+    """
+
+    seconds: float
+    registers: int
+    stack: int
+    spilled: int
+    instructions: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a backend made of a candidate.
+
+    Attributes:
+        seconds: Of the processor, to write it.
+        kernels: By architecture, without those that failed.
+        failures: Why there is no source, or no kernels for an architecture.
+    """
+
+    seconds: float
+    kernels: Mapping[str, Kernels] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Compiled:
-    """Outcome of a job; seconds are those of the processor.
+    """The sources of a candidate, by backend.
 
     Attributes:
         sketch: Of the candidate.
-        source_seconds: What its source took.
-        cubin_seconds: What each cubin took.
-        failures: Why there is no source, or none for an architecture.
+        sources: By backend.
     """
 
     sketch: str
-    source_seconds: float
-    cubin_seconds: tuple[float, ...]
-    failures: tuple[str, ...]
+    sources: Mapping[str, Source]
+
+    @property
+    def pairs(self) -> Iterator[tuple[Kernels, Kernels]]:
+        """Kernels of ours and of TVM, where both compile."""
+        if THEIRS in self.sources:
+            ours, theirs = (self.sources[name].kernels for name in (OURS, THEIRS))
+            yield from ((ours[it], theirs[it]) for it in ours if it in theirs)
+
+
+def installed() -> tuple[str, ...]:
+    """The backends whose sources are compared."""
+    try:
+        create_part("backend", THEIRS)
+    except AutotuneError:
+        return (OURS,)
+    return OURS, THEIRS
 
 
 def find_compiler() -> str | None:
-    """``"nvcc"`` or ``"nvrtc"``, whichever is there; None where neither is."""
-    from autotune_tvm.nvcc import find_nvcc
-
-    if find_nvcc() is not None:
-        return "nvcc"
-    return None if nvrtc() is None else "nvrtc"
+    """The compiler of CUDA source; None where there is none."""
+    try:
+        return find_cuda_compiler().described
+    except AutotuneError as error:
+        print(f"nothing is compiled: {error}")
+        return None
 
 
 def compile_all(quick: bool, processes: int | None = None) -> list[Compiled]:
     """Compile the jobs of all workloads in processes, and print each sketch as it is done."""
-    jobs = jobs_of(
-        QUICK_CANDIDATES if quick else CANDIDATES, QUICK_ARCHITECTURES if quick else ARCHITECTURES
-    )
+    jobs = jobs_of(QUICK_CANDIDATES if quick else CANDIDATES, installed())
     cores = processes or len(os.sched_getaffinity(0))
     found: list[Compiled] = []
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
@@ -132,73 +177,83 @@ def compile_all(quick: bool, processes: int | None = None) -> list[Compiled]:
     return found
 
 
-def jobs_of(count: int, architectures: tuple[str, ...]) -> list[Job]:
+def jobs_of(count: int, backends: tuple[str, ...]) -> list[Job]:
+    """The jobs of ``count`` candidates of every sketch."""
+    return [
+        Job(case, candidate, architectures_of(candidate.sketch), backends)
+        for case, workload in workloads(backends)
+        for candidate in candidates_of(workload, TARGET, count)
+    ]
+
+
+def candidates_of(workload: Workload, target: Target, count: int) -> list[Candidate]:
     """``count`` candidates of every sketch, drawn uniformly, or as many as it has."""
-    jobs = []
-    for case, workload in workloads():
-        space = SketchSpace(workload, TARGET, create_part("backend", "tvm").limits(TARGET))
-        for sketch in space.sketches():
-            rows = space.feasible_set(sketch).uniform(4 * count, 1)
-            for row in np.unique(rows, axis=0)[np.random.default_rng(0).permutation(count)]:
-                candidate = Candidate(sketch, tuple(int(value) for value in row))
-                jobs.append(Job(case, candidate, architectures_of(sketch, architectures)))
-    return jobs
+    space = SketchSpace(workload, target, create_part("backend", OURS).limits(target))
+    found = []
+    for sketch in space.sketches():
+        rows = np.unique(space.feasible_set(sketch).uniform(4 * count, 1), axis=0)
+        for row in np.random.default_rng(0).permutation(rows)[:count]:
+            found.append(Candidate(sketch, tuple(int(value) for value in row)))
+    return found
 
 
-def architectures_of(sketch: Sketch, architectures: tuple[str, ...]) -> tuple[str, ...]:
+def architectures_of(sketch: Sketch) -> tuple[str, ...]:
     """Architectures that have the matrix instructions of a sketch."""
     steps = [step for step in sketch.core_steps if isinstance(step, WarpTensorize)]
     calls = [find_intrinsic(step.intrinsic) for step in steps]
-    return tuple(it for it in architectures if all(call.belongs_to(it) for call in calls))
+    return tuple(it for it in ARCHITECTURES if all(call.belongs_to(it) for call in calls))
 
 
-def workloads() -> Iterator[tuple[str, Workload]]:
-    """The workloads by name."""
+def workloads(backends: tuple[str, ...]) -> Iterator[tuple[str, Workload]]:
+    """The workloads by name; normalisation is read from programs of TVM."""
     for name, (builder, parameters) in WORKLOADS.items():
         yield name, getattr(builders, builder)(**parameters)
-    backend = create_part("backend", "tvm")
-    for name, centred in (("layernorm4096x1024", True), ("layernorm2_4096x1024", False)):
-        yield name, backend.import_program(layer_norm(centred)).workload
+    if THEIRS in backends:
+        backend = create_part("backend", THEIRS)
+        for name, centred in (("layernorm4096x1024", True), ("layernorm2_4096x1024", False)):
+            yield name, backend.import_program(layer_norm(centred)).workload
 
 
 def compiled(job: Job) -> Compiled:
     """Compile one candidate; runs in a process of its own kind."""
-    backend = tvm_backend()
+    return Compiled(
+        job.sketch,
+        {it: made(it, job.candidate, job.architectures) for it in job.backends},
+    )
+
+
+def made(backend: str, candidate: Candidate, architectures: Sequence[str]) -> Source:
+    """What a backend and the compiler make of a candidate."""
+    write = writer(backend)
     began = processor_seconds()
     try:
-        workload = job.candidate.sketch.workload
-        source = backend.cuda_source(
-            BuildRequest(workload, None, job.candidate, TARGET, threads=1)
-        )
-    except BuildFailed as error:
-        return Compiled(job.sketch, processor_seconds() - began, (), (f"no source: {error}",))
-    source_seconds = processor_seconds() - began
-    seconds, failures = [], []
-    for architecture in job.architectures:
-        began = processor_seconds()
+        source = write(candidate)
+    except (AutotuneError, BuildFailed) as error:
+        return Source(processor_seconds() - began, failures=(f"no source: {error}",))
+    seconds = processor_seconds() - began
+    kernels, failures = {}, []
+    for architecture in architectures:
         try:
-            make_cubin(source, architecture)
+            kernels[architecture] = kernels_of(source, architecture)
         except BuildFailed as error:
             failures.append(f"{architecture}: {error}")
-        else:
-            seconds.append(processor_seconds() - began)
-    return Compiled(job.sketch, source_seconds, tuple(seconds), tuple(failures))
+    return Source(seconds, kernels, tuple(failures))
 
 
-@lru_cache(maxsize=1)
-def tvm_backend() -> Any:
-    """The backend; what TVM takes to begin is no part of a candidate's seconds."""
-    backend = create_part("backend", "tvm")
-    workload = builders.gemm(m=32, n=32, k=32)
-    candidate = next(
-        iter(
-            SketchSpace(workload, TARGET, backend.limits(TARGET)).sample(
-                1, np.random.default_rng(0)
-            )
-        )
-    )
-    backend.cuda_source(BuildRequest(workload, None, candidate, TARGET, threads=1))
-    return backend
+@lru_cache(maxsize=2)
+def writer(name: str) -> Callable[[Candidate], str]:
+    """A backend's way to source; what it takes to begin is no part of a candidate's seconds."""
+    backend: Any = create_part("backend", name)
+    write = backend.show if name == OURS else backend.cuda_source
+
+    def written(candidate: Candidate) -> str:
+        workload = candidate.sketch.workload
+        return str(write(BuildRequest(workload, None, candidate, TARGET, threads=1)))
+
+    space = SketchSpace(builders.gemm(m=32, n=32, k=32), TARGET, backend.limits(TARGET))
+    (first,) = space.sample(1, np.random.default_rng(0))
+    kernels_of(written(first), ARCHITECTURES[0])
+    return written
 
 
 def processor_seconds() -> float:
@@ -207,118 +262,134 @@ def processor_seconds() -> float:
     return time.process_time() + times.children_user + times.children_system
 
 
-def make_cubin(source: str, architecture: str) -> None:
-    """Compile source by what :func:`find_compiler` finds.
+def kernels_of(source: str, architecture: str) -> Kernels:
+    """Compile source.
 
     Raises:
-        BuildFailed: it is rejected, or there is no compiler.
+        BuildFailed: it is rejected.
     """
-    from autotune_tvm.nvcc import find_nvcc, kernel_resources
-
-    if find_nvcc() is not None:
-        kernel_resources(source, architecture)
-        return
-    library = nvrtc()
-    if library is None:
-        raise BuildFailed(NO_COMPILER)
-    nvrtc_cubin(library, source, architecture)
-
-
-@lru_cache(maxsize=1)
-def nvrtc() -> Any | None:
-    """NVRTC of PyPI's package, or of the loader's path; None where there is none."""
-    places = ["libnvrtc.so.13", "libnvrtc.so.12"]
-    places[:0] = [str(it) for it in package_files("libnvrtc.so")]
-    for place in places:
-        try:
-            return ctypes.CDLL(place)
-        except OSError:
-            continue
-    return None
+    explain = find_cuda_compiler().explain
+    assert explain is not None
+    began = processor_seconds()
+    ptx, report = explain(source, architecture)
+    seconds = processor_seconds() - began
+    known = read_report(report)
+    return Kernels(
+        seconds,
+        max(it.registers for it in known),
+        max(it.stack_bytes for it in known),
+        max(it.spill_stores for it in known),
+        sum(instructions_of(ptx).values()),
+    )
 
 
-def package_files(start: str) -> list[Path]:
-    """Files of PyPI's packages of NVRTC and headers, by the beginning of their names."""
-    found = []
-    for package in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            files = importlib.metadata.files(package) or []
-            found += [Path(str(it.locate())) for it in files if it.name.startswith(start)]
+def instructions_of(ptx: str) -> Counter[str]:
+    """Instructions of PTX by name, those of inline assembly included."""
+    found: Counter[str] = Counter()
+    for statement in re.split(r"[;{}\n]", re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx)):
+        name = re.sub(r"^@!?%\w+\s+", "", statement.strip()).partition(" ")[0].split("\t")[0]
+        if re.fullmatch(r"[a-z][\w.:]*[\w.]", name):
+            found[name] += 1
     return found
 
 
-@lru_cache(maxsize=1)
-def include_options() -> tuple[bytes, ...]:
-    """Folders of headers: those of the packages, or of a toolkit beside ``CUDA_PATH``."""
-    folders = [it.parent for it in package_files("cuda_runtime.h")]
-    folders.append(Path(os.environ.get("CUDA_PATH", "/usr/local/cuda"), "include"))
-    return tuple(f"-I{it}{below}".encode() for it in folders for below in ("", "/cccl"))
+def compared(found: Sequence[Compiled]) -> dict[str, Counter[str]]:
+    """How many kernels have better, equal and worse numbers than TVM's.
 
-
-def nvrtc_cubin(library: Any, source: str, architecture: str) -> bytes:
-    """A cubin made by NVRTC.
-
-    Raises:
-        BuildFailed: it rejects the source or the architecture; the message is the end of its log.
+    Registers count as better where TVM leaves results outside of them and ours do not.
     """
-    program = ctypes.c_void_p()
-    library.nvrtcGetErrorString.restype = ctypes.c_char_p
+    registers, instructions = Counter[str](), Counter[str]()
+    for ours, theirs in (pair for it in found for pair in it.pairs):
+        fits = ours.stack < theirs.stack
+        registers["better" if fits else judged(ours.registers / theirs.registers)] += 1
+        instructions[judged(ours.instructions / theirs.instructions)] += 1
+    return {"registers": registers, "instructions": instructions}
 
-    def call(name: str, *arguments: Any) -> None:
-        status = getattr(library, name)(*arguments)
-        if status != 0:
-            raise BuildFailed(f"{name}: {library.nvrtcGetErrorString(status).decode()}")
 
-    call(
-        "nvrtcCreateProgram",
-        *(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None),
-    )
-    try:
-        given = (f"-arch={architecture}".encode(), b"-w", *include_options())
-        options = (ctypes.c_char_p * len(given))(*given)
-        size = ctypes.c_size_t()
-        if library.nvrtcCompileProgram(program, len(given), options) != 0:
-            call("nvrtcGetProgramLogSize", program, ctypes.byref(size))
-            log = ctypes.create_string_buffer(size.value)
-            call("nvrtcGetProgramLog", program, log)
-            raise BuildFailed(f"nvrtc: {' '.join(log.value.decode().split())[:400]}")
-        call("nvrtcGetCUBINSize", program, ctypes.byref(size))
-        cubin = ctypes.create_string_buffer(size.value)
-        call("nvrtcGetCUBIN", program, cubin)
-        return cubin.raw
-    finally:
-        library.nvrtcDestroyProgram(ctypes.byref(program))
+def judged(ratio: float) -> str:
+    """What a ratio to TVM's number is called."""
+    return "better" if ratio < 1 else "equal" if ratio <= NEAR else "worse"
 
 
 def print_sketch(done: Sequence[Compiled]) -> None:
     """A line for a sketch, and one for each kind of failure of it."""
-    failures = [failure for it in done for failure in it.failures]
-    failed = sum(bool(it.failures) for it in done)
+    failures = [it for done_ in done for it in done_.sources[OURS].failures]
+    failed = sum(bool(it.sources[OURS].failures) for it in done)
     told = f"{failed} failed" if failed else "all compile"
-    print(f"{done[0].sketch:38} {len(done):3} candidates, {told}", flush=True)
+    print(f"{done[0].sketch:42} {len(done):3} candidates, {told}{table(done)}", flush=True)
     for failure in dict.fromkeys(failures):
         print(f"    {failures.count(failure)} times {failure}"[:400], flush=True)
 
 
-def rates_of(found: Sequence[Compiled]) -> dict[str, float | None]:
-    """Sources and cubins a second and core, by the median of what one took."""
-    sources = [it.source_seconds for it in found]
-    cubins = [seconds for it in found for seconds in it.cubin_seconds]
-    return {
-        "sources": 1 / statistics.median(sources) if sources else None,
-        "cubins": 1 / statistics.median(cubins) if cubins else None,
-    }
+def table(found: Sequence[Compiled]) -> str:
+    """Kernels that are better, equal and worse than TVM's, by what is counted."""
+    if not any(True for it in found for _ in it.pairs):
+        return ""
+    counts = compared(found)
+    rows = (
+        f"{name} {'/'.join(str(counts[name][it]) for it in ('better', 'equal', 'worse'))}"
+        for name in counts
+    )
+    return f"; {', '.join(rows)}"
+
+
+def rates_of(found: Sequence[Compiled]) -> dict[str, Any]:
+    """Sources and cubins a second and core of each backend, and ours beside TVM's."""
+    rates: dict[str, Any] = {}
+    for name in (OURS, THEIRS):
+        sources = [it.sources[name] for it in found if name in it.sources]
+        made = [kernels.seconds for it in sources for kernels in it.kernels.values()]
+        rates[name] = {
+            "sources": len(sources) / sum(it.seconds for it in sources) if sources else None,
+            "cubins": len(made) / sum(made) if made else None,
+        }
+    both = [it.sources for it in found if THEIRS in it.sources]
+    both = [
+        it
+        for it in both
+        if it[OURS].kernels and it[OURS].kernels.keys() == it[THEIRS].kernels.keys()
+    ]
+    if both:
+        written = [sum(it[name].seconds for it in both) for name in (OURS, THEIRS)]
+        # A build is one source and one cubin.
+        built = [
+            sum(
+                it[name].seconds
+                + sum(own.seconds for own in it[name].kernels.values()) / len(it[name].kernels)
+                for it in both
+            )
+            for name in (OURS, THEIRS)
+        ]
+        pairs = [pair for it in found for pair in it.pairs]
+        rates |= {
+            "faster": written[1] / written[0],
+            "share": built[0] / built[1],
+            "spilled": sum(ours.spilled > theirs.spilled for ours, theirs in pairs),
+            "registers": geometric_mean([a.registers / b.registers for a, b in pairs]),
+            "instructions": geometric_mean([a.instructions / b.instructions for a, b in pairs]),
+            "compared": compared(found),
+        }
+    return rates
 
 
 def compile_bars(found: Sequence[Compiled], compiler: str | None) -> list[Bar]:
     """Promises of candidates without a device."""
-    rates = rates_of(found)
-    note = compiler or NO_COMPILER
-    failed = float(sum(bool(it.failures) for it in found)) if found else None
+    rates, note = rates_of(found), compiler or "there is no compiler"
+    failed = float(sum(bool(it.sources[OURS].failures) for it in found)) if found else None
+    alone = bool(found) and "faster" not in rates
+    theirs = "" if not alone else "TVM is not installed"
+
+    def beside(name: str, key: str, wanted: float, at_most: bool = True) -> Bar:
+        value = rates.get(key)
+        return Bar(name, value, wanted, at_most=at_most, note=theirs, not_asked=alone)
+
     return [
-        Bar("candidates of GPU sketches that do not compile", failed, 0, at_most=True, note=note),
-        Bar("CUDA sources a second and core", rates["sources"], SOURCES),
-        Bar("cubins a second and core", rates["cubins"], CUBINS, note=note),
+        Bar("printed candidates that do not compile", failed, 0, at_most=True, note=note),
+        beside("kernels that spill more than TVM's", "spilled", 0),
+        beside("sources a second, of TVM's", "faster", FASTER, at_most=False),
+        beside("time of source and cubin, of TVM's", "share", SHARE),
+        beside("registers, of TVM's, geometric mean", "registers", NEAR),
+        beside("PTX instructions, of TVM's, geometric mean", "instructions", NEAR),
     ]
 
 

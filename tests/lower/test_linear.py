@@ -88,6 +88,60 @@ def test_some_digits_may_be_known(expression: IntExpr, axis: str, value: int) ->
         assert digits.resolved(part).constant == evaluate(expression, {**point, axis: value})
 
 
+@given(expressions())
+def test_a_joined_form_is_the_same_number(expression: IntExpr) -> None:
+    digits, axes = counters()
+    form = digits.joined(digits.of_expression(expression, axes))
+    for point in points():
+        digits.fixed = {**point}
+        assert digits.resolved(form).constant == evaluate(expression, point)
+
+
+def test_quotients_and_remainders_of_one_number_are_joined() -> None:
+    digits = Digits()
+    number = digits.counter("i", 700) * 32 + digits.counter("j", 32)
+    row = digits.quotient(number, 3)
+    plane = digits.quotient(row, 229)
+    places = digits.remainder(number, 3), digits.remainder(row, 229), digits.remainder(plane, 21)
+    inside = places[0] + places[1] * 3 + places[2] * 687
+    assert digits.joined(inside + digits.quotient(plane, 21) * 14427) == number
+    assert digits.joined(inside) == digits.remainder(number, 14427)
+    apart = places[0] + places[1] * 4
+    assert digits.joined(apart) == apart
+
+
+@given(expressions(), expressions(depth=1), st.integers(0, 30))
+def test_what_is_known_of_one_form_narrows_others(
+    expression: IntExpr, known: IntExpr, bound: int
+) -> None:
+    digits, axes = counters()
+    form = digits.of_expression(expression, axes)
+    below = digits.of_expression(known, axes) - bound
+    ranges = dict(digits.ranges)
+    with digits.knowing([below]):
+        low, high = digits.bounds(digits.resolved(form))
+        part = digits.joined(digits.resolved(form))
+    assert {name: digits.ranges[name] for name in ranges} == ranges and not digits.fixed
+    for point in points():
+        if evaluate(known, point) < bound:
+            digits.fixed = {**point}
+            assert digits.resolved(part).constant == evaluate(expression, point)
+            assert low <= digits.resolved(form).constant <= high
+
+
+def test_elements_below_the_number_of_all_have_no_index_around_them() -> None:
+    digits = Digits()
+    element = digits.counter("i", 451) * 32 + digits.counter("j", 32)
+    place = digits.quotient(digits.quotient(digits.quotient(element, 3), 229), 21)
+    vectors = digits.counter("i", 5) * 2 + digits.quotient(digits.counter("k", 64), 32)
+    row = digits.quotient(vectors, 3)
+    with digits.knowing([element - 14427]):
+        assert digits.resolved(place) == Linear()
+    with digits.knowing([digits.counter("i", 5) * 128 + digits.counter("k", 64) * 2 - 576]):
+        assert digits.bounds(row) == (0, 2)
+    assert digits.bounds(row) == (0, 3)
+
+
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 9))
 def test_blocks_and_what_is_in_them_are_digits_of_their_own(
     blocks: int, block: int, divisor: int

@@ -155,8 +155,14 @@ def test_a_step_that_fails_is_in_the_table_and_ends_the_check(
     assert done.stdout.splitlines()[-1] == table[0]
 
 
-def bundle_of_a_core(bundle: Any, folder: Path) -> Path:
-    """A bundle whose core has a version that the interpreter may have, too, and nothing else."""
+def bundle_of_a_core(bundle: Any, folder: Path, bench: str = "") -> Path:
+    """A bundle whose core has a version that the interpreter may have, too, and nothing else.
+
+    Args:
+        bundle: The script that makes bundles.
+        folder: Where it is made.
+        bench: What its source has as the command of benchmarks.
+    """
     files, made = folder / "files", folder / "bundle"
     files.mkdir()
     made.mkdir()
@@ -168,8 +174,9 @@ def bundle_of_a_core(bundle: Any, folder: Path) -> Path:
         kinds = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         wheel.writestr(f"{about}/WHEEL", kinds)
         wheel.writestr(f"{about}/RECORD", "")
-    with tarfile.open(files / "autotune-source.tar.gz", "w:gz"):
-        pass
+    (folder / "bench.py").write_text(bench)
+    with tarfile.open(files / "autotune-source.tar.gz", "w:gz") as source:
+        source.add(folder / "bench.py", "benchmarks/bench.py")
     manifest = bundle.write_parts(sorted(files.iterdir()), made, 1 << 20)
     (made / "manifest.json").write_text(json.dumps({"files": manifest}))
     (made / "gpu_reassemble.py").write_bytes((SCRIPTS / "gpu_reassemble.py").read_bytes())
@@ -197,6 +204,29 @@ def test_what_is_tested_is_the_bundles(bundles: Any, tmp_path: Path) -> None:
     assert f"error: autotune would be that of {older}/__init__.py, and not the bundle's" in log
 
 
+@pytest.mark.slow
+def test_printed_kernels_are_judged_first(bundles: Any, tmp_path: Path) -> None:
+    bench = """
+import sys
+row, *options = sys.argv[1:]
+if row == "cuda_printed":
+    print("conv 2 of 2 right, 0.97 of TVM's time, at most 1.02")
+    print("conv14 shared: cuda ok, tvm ok, 1.02 of TVM's time")
+    print(f"HIGH  bulk: time, of TVM's: 1.2, wanted <= 1.1 {options}")
+    sys.exit(1)
+"""
+    done = check(tmp_path, str(bundle_of_a_core(bundles[0], tmp_path, bench)), gpu=True)
+    said = done.stdout.splitlines()
+    at = said.index("printed: failed, status 1")
+    tests = next(n for n, line in enumerate(said) if line.startswith("tests: failed"))
+    assert at < tests < said.index("device: ok")
+    assert "conv 2 of 2 right, 0.97 of TVM's time, at most 1.02" in said[at:]
+    (high,) = {line for line in said if line.startswith("HIGH")}
+    assert "'--quick', '--check', '--limit', '200', '--json'" in high
+    table = (tmp_path / "gpu-check" / "table").read_text().splitlines()
+    assert [line.split()[0] for line in table][:4] == ["unpack", "install", "printed", "tests"]
+
+
 @pytest.mark.long
 def test_a_whole_bundle_installs_and_runs(tmp_path: Path) -> None:
     running = "{}.{}".format(*sys.version_info[:2])
@@ -212,9 +242,12 @@ def test_a_whole_bundle_installs_and_runs(tmp_path: Path) -> None:
     assert results["unpack"] == results["install"] == "ok", done.stdout
     # The GPU is a pretended one: its tests are skipped, which the check takes for a failure.
     assert results["tests"] == "failed, status 1" and done.returncode == 1
+    # Printed kernels come first, and need the device.
+    assert list(results)[2:4] == ["printed", "tests"]
+    assert results["printed"] == "failed, status 2", done.stdout
     log = (tmp_path / "gpu-check" / "logs" / "tests.log").read_text()
     assert " skipped" in log and " error" not in log, log
     packages = "gpu-check/venv/lib/python*/site-packages"
     assert list(tmp_path.glob(f"{packages}/nvidia/cu13/lib/libnvrtc.so.*"))
     assert list(tmp_path.glob(f"{packages}/nvidia/cu13/include/cuda_fp16.h"))
-    assert "candidates of GPU sketches that do not compile" in done.stdout
+    assert "printed candidates that do not compile" in done.stdout

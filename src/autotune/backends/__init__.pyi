@@ -20,10 +20,12 @@ from autotune.backends.backend import ProgramFile as ProgramFile
 from autotune.backends.backend import UnsupportedExport as UnsupportedExport
 from autotune.backends.cuda_compilers import COMPILER_VARIABLE as COMPILER_VARIABLE
 from autotune.backends.cuda_compilers import CudaCompiler as CudaCompiler
+from autotune.backends.cuda_compilers import KernelResources as KernelResources
 from autotune.backends.cuda_compilers import NoCudaCompiler as NoCudaCompiler
 from autotune.backends.cuda_compilers import cubin_architecture as cubin_architecture
 from autotune.backends.cuda_compilers import find_cuda_compiler as find_cuda_compiler
 from autotune.backends.cuda_compilers import header_folders as header_folders
+from autotune.backends.cuda_compilers import read_report as read_report
 from autotune.backends.cuda_compilers import run_nvcc as run_nvcc
 from autotune.backends.cuda_program import CudaExecutable as CudaExecutable
 from autotune.backends.cuda_program import CudaProgram as CudaProgram

@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 from functools import lru_cache
 from pathlib import Path
@@ -22,10 +23,12 @@ from autotune.targets.cuda_driver import DRIVER_VARIABLE, driver_version
 __all__ = [
     "COMPILER_VARIABLE",
     "CudaCompiler",
+    "KernelResources",
     "NoCudaCompiler",
     "cubin_architecture",
     "find_cuda_compiler",
     "header_folders",
+    "read_report",
     "run_nvcc",
 ]
 
@@ -37,6 +40,11 @@ _SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
 _DISTRIBUTIONS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "nvidia-cuda-nvrtc-cu12")
 _SECONDS = 300
 _SHOWN_CHARACTERS = 400
+# Of what the assembler reports.
+_ENTRY = re.compile(r"Compiling entry function '(\S+)'")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
 
 
 # What generated source needs of the headers of CUDA and of libcu++ that it includes: NVRTC's wheel
@@ -99,11 +107,14 @@ class CudaCompiler:
         version: Its CUDA version, such as ``(13, 0)``.
         compile: From source, architecture (``sm_90``) and further options to a cubin; raises
             BuildFailed with the first errors where the source is rejected.
+        explain: From source and architecture to PTX and what the assembler reports of kernels
+            (:func:`read_report`); raises as ``compile``. None: it is not asked for that.
     """
 
     name: str
     version: tuple[int, int]
     compile: Callable[[str, str, Sequence[str]], bytes]
+    explain: Callable[[str, str], tuple[str, str]] | None = None
 
     @property
     def described(self) -> str:
@@ -148,6 +159,13 @@ def _find(asked: str, _path: str, _driver: str) -> CudaCompiler:
     return found
 
 
+# What a library may lack that makes cubins all the same.
+_EXPLAINING = {
+    "nvrtcGetPTXSize": (c_void_p, POINTER(c_size_t)),
+    "nvrtcGetPTX": (c_void_p, c_char_p),
+}
+
+
 class _Nvrtc:
     """NVRTC's library."""
 
@@ -176,6 +194,20 @@ class _Nvrtc:
         return major.value, minor.value
 
     def compile(self, source: str, architecture: str, options: Sequence[str]) -> bytes:
+        with self._compiled(source, architecture, options) as program:
+            return self._text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+
+    def explain(self, source: str, architecture: str) -> tuple[str, str]:
+        for name, types in _EXPLAINING.items():
+            getattr(self._library, name).argtypes = types
+        with self._compiled(source, architecture, ("--ptxas-options=-v",)) as program:
+            ptx = self._text(program, "nvrtcGetPTXSize", "nvrtcGetPTX")
+            return ptx.decode(), self._log(program)
+
+    @contextmanager
+    def _compiled(
+        self, source: str, architecture: str, options: Sequence[str]
+    ) -> Iterator[c_void_p]:
         program = c_void_p()
         code = source.encode()
         texts = (c_char_p * len(_HEADERS))(*(text.encode() for text in _HEADERS.values()))
@@ -189,11 +221,13 @@ class _Nvrtc:
             flags += [f"-I{folder}" for folder in header_folders()]
             given = (c_char_p * len(flags))(*(text.encode() for text in flags))
             if self._library.nvrtcCompileProgram(program, len(flags), given) != 0:
-                log = self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
-                raise BuildFailed(f"nvrtc for {architecture}: {_errors_in(log.decode())}")
-            return self._text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+                raise BuildFailed(f"nvrtc for {architecture}: {_errors_in(self._log(program))}")
+            yield program
         finally:
             self._library.nvrtcDestroyProgram(byref(program))
+
+    def _log(self, program: c_void_p) -> str:
+        return self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog").decode()
 
     def _text(self, program: c_void_p, size_of: str, get: str) -> bytes:
         size = c_size_t()
@@ -218,7 +252,7 @@ def _nvrtc() -> CudaCompiler | None:
             library = _Nvrtc(ctypes.CDLL(path))
         except (OSError, AttributeError):  # it is not there, or too old for cubins
             continue
-        compiler = CudaCompiler("nvrtc", library.version(), library.compile)
+        compiler = CudaCompiler("nvrtc", library.version(), library.compile, library.explain)
         if driver is None or compiler.version[0] <= driver // 1000:
             return compiler
         found = found or compiler
@@ -284,7 +318,14 @@ def _nvcc() -> CudaCompiler | None:
     def compiled(source: str, architecture: str, options: Sequence[str]) -> bytes:
         return run_nvcc(nvcc, source, architecture, ("-std=c++17", *options))[0]
 
-    return CudaCompiler("nvcc", (int(version.group(1)), int(version.group(2))), compiled)
+    def explained(source: str, architecture: str) -> tuple[str, str]:
+        with tempfile.TemporaryDirectory(prefix="autotune-cuda-") as folder:
+            keeping = ("--keep", f"--keep-dir={folder}", "-Xptxas", "-v")
+            _, report = run_nvcc(nvcc, source, architecture, ("-std=c++17", *keeping))
+            return Path(folder, "kernels.ptx").read_text(), report
+
+    known = (int(version.group(1)), int(version.group(2)))
+    return CudaCompiler("nvcc", known, compiled, explained)
 
 
 def run_nvcc(
@@ -321,6 +362,50 @@ def run_nvcc(
         if done.returncode != 0:
             raise BuildFailed(f"nvcc for {architecture}: {_errors_in(done.stderr)}")
         return cubin.read_bytes(), done.stderr
+
+
+@frozen
+class KernelResources:
+    """Resource usage of one kernel.
+
+    Attributes:
+        kernel: Its name.
+        registers: 32-bit registers of a thread.
+        shared_bytes: Shared memory of a block, alignment between buffers included; without what
+            the system reserves.
+        stack_bytes: Stack of a thread: spilled registers, and arrays that got no registers.
+        spill_stores: Bytes that stores of spilled registers write, per thread, each instruction
+            counted once.
+        spill_loads: Bytes that loads of them read.
+    """
+
+    kernel: str
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_stores: int
+    spill_loads: int
+
+
+def read_report(text: str) -> tuple[KernelResources, ...]:
+    """Kernels of the report that ``ptxas -v`` writes, by name.
+
+    Raises:
+        BuildFailed: its output lacks a kernel's registers or stack.
+    """
+    found = []
+    _, *pieces = _ENTRY.split(text)
+    for kernel, about in zip(pieces[::2], pieces[1::2], strict=True):
+        frame, registers = _FRAME.search(about), _REGISTERS.search(about)
+        shared = _SHARED.search(about)
+        if frame is None or registers is None:
+            raise BuildFailed(f"the assembler's report on {kernel} is not understood: {about!r}")
+        stack, stores, loads = map(int, frame.groups())
+        memory = int(shared.group(1)) if shared else 0
+        found.append(
+            KernelResources(kernel, int(registers.group(1)), memory, stack, stores, loads)
+        )
+    return tuple(sorted(found, key=lambda resources: resources.kernel))
 
 
 def _errors_in(log: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -31,10 +31,14 @@ __all__ = ["CudaEmitter", "PrintedKernel", "identifier"]
 
 # Bytes that a thread reads or writes at once, at most.
 _VECTOR_BYTES = 16
+_WORD_BYTES = 4
 # Shared memory that a kernel may declare; more has to be asked for when it is launched.
 _STATIC_SHARED_BYTES = 48 << 10
 _ALIGNMENT = 16
 _BITS = {"float32": ("uint32_t", "uint32"), "float64": ("uint64_t", "uint64")}
+# Functions to single precision, and those that round it.
+_WIDENED = {"float16": "of_half", "bfloat16": "of_bfloat"}
+_ROUNDED = {"float16": "to_half", "bfloat16": "to_bfloat"}
 _DYNAMIC = "buf_dyn_shmem_ptr"
 
 _PRELUDE = """\
@@ -137,8 +141,50 @@ static inline uint16_t to_half(float value) {
   return sign | (uint16_t)((rest + (0xfffu - (112u << 23)) + (rest >> 13 & 1)) >> 13);
 }
 #endif
+static inline __device__ float of_bfloat(uint16_t bits) {
+#ifdef __CUDA_ARCH__
+  float found;
+  asm("mov.b32 %0, {0, %1};" : "=f"(found) : "h"(bits));
+  return found;
+#else
+  return as<float>((uint32_t)bits << 16);
+#endif
+}
+static inline __device__ uint16_t to_bfloat(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint16_t found;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(found) : "f"(value));
+  return found;
+#else
+  const uint32_t bits = as<uint32_t>(value);
+  return value != value ? 0x7fc0 : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+#endif
+}
 #endif
 """
+
+
+def _is_at_once(dtype: str, lanes: int) -> bool:
+    """Tell whether so many elements are read and written at once, where they are aligned."""
+    return lanes > 1 and not lanes & (lanes - 1) and lanes * size_of(dtype) <= _VECTOR_BYTES
+
+
+def _words(dtype: str, lanes: int) -> tuple[str, int]:
+    """The words that neighbouring elements are, which take fewer registers than the elements."""
+    total = lanes * size_of(dtype)
+    word = min(total, _WORD_BYTES)
+    return (dtype, lanes) if size_of(dtype) >= word else (f"uint{8 * word}", total // word)
+
+
+def _vec(dtype: str, lanes: int) -> str:
+    return f"vec<{c_type(dtype)}, {lanes}>"
+
+
+def _together(value: Value, kind: tuple[str, int]) -> str:
+    """The lanes of a value as a vector of elements and a number of them."""
+    own = value.dtype, value.lanes
+    text = f"{_vec(*own)}{{{{{', '.join(value.handle.texts)}}}}}"
+    return text if own == kind else f"as<{_vec(*kind)}>({text})"
 
 
 def identifier(name: str) -> str:
@@ -199,7 +245,7 @@ class CudaEmitter(CEmitter):
 
     def finish(self) -> str:
         text = "\n".join([*self._defined, *self._texts])
-        halves = _HALVES if "_half(" in text else ""
+        halves = _HALVES if re.search(r"\b(of|to)_(half|bfloat)\(", text) else ""
         copies = COPIES if "autotune_end_copies(" in text else ""
         bulk = f"{_DESCRIPTORS}{BULK_COPIES}{_SWIZZLED}" if "autotune_bulk_" in text else ""
         return f"{_PRELUDE}{halves}{copies}{bulk}{text}"
@@ -423,6 +469,9 @@ class CudaEmitter(CEmitter):
 
     # Memory
 
+    def _integer(self, linear: Linear) -> str:
+        return super()._integer(self._digits.joined(self._digits.resolved(linear)))
+
     def _element(self, place: Place, at: Linear, offset: int, more: str = "") -> str:
         text = super()._element(place, at, offset, more)
         row = self._rows.get(self._at.bases[place.name])
@@ -433,13 +482,12 @@ class CudaEmitter(CEmitter):
     ) -> Value:
         if more or mask is not None or not self._is_vector(place, at, lanes):
             return super()._loaded(place, at, lanes, mask, more)
-        name, kind = self._name(), f"vec<{c_type(place.dtype)}, {lanes}>"
-        const = "" if place.name in self._written else "const "
-        source = f"*({const}{kind} *)&{self._element(place, at, 0)}"
-        self._line(f"const {kind} {name} = {source};")
-        texts = tuple(f"{name}.at[{number}]" for number in range(lanes))
         stored = "uint8" if place.dtype == "bool" else place.dtype
-        value = Value(Parts(texts, size_of(place.dtype)), stored, lanes)
+        words = _words(stored, lanes)
+        const = "" if place.name in self._written else "const "
+        source = f"*({const}{_vec(*words)} *)&{self._element(place, at, 0)}"
+        own = source if words == (stored, lanes) else f"as<{_vec(stored, lanes)}>({source})"
+        value = self._taken(own, stored, lanes)
         return self.cast(value, "bool") if place.dtype == "bool" else value
 
     def store(
@@ -450,20 +498,41 @@ class CudaEmitter(CEmitter):
             return
         if value.dtype == "bool":
             value = self.cast(value, "uint8")
-        kind, texts = f"vec<{c_type(place.dtype)}, {value.lanes}>", value.handle.texts
-        given = ", ".join(texts)
-        self._line(f"*({kind} *)&{self._element(place, at, 0)} = {kind}{{{{{given}}}}};")
+        words = _words(value.dtype, value.lanes)
+        given = _together(value, words)
+        self._line(f"*({_vec(*words)} *)&{self._element(place, at, 0)} = {given};")
 
     def _is_vector(self, place: Place, at: Linear, lanes: int) -> bool:
         """Tell whether elements are read and written at once."""
-        if lanes == 1 or lanes & (lanes - 1) or lanes * size_of(place.dtype) > _VECTOR_BYTES:
-            return False
-        if self._at.bases[place.name] in self._at.stacks:
+        if not _is_at_once(place.dtype, lanes) or self._at.bases[place.name] in self._at.stacks:
             return False
         form = self._digits.resolved(at)
         return math.gcd(form.constant, *(factor for _, factor in form.terms)) % lanes == 0
 
     # Values
+
+    def choose(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
+        kinds: list[tuple[str, int]] = []
+
+        # Narrow elements are chosen in words, which stay whole from a load to a store.
+        def in_words(value: Value) -> Value:
+            kinds.append((value.dtype, value.lanes))
+            if value.dtype == "bool" or not _is_at_once(*kinds[-1]):
+                return value
+            words = _words(*kinds[-1])
+            return value if words == kinds[-1] else self._taken(_together(value, words), *words)
+
+        found = super().choose(condition, lambda: in_words(yes()), lambda: in_words(no()))
+        if (found.dtype, found.lanes) == kinds[0]:
+            return found
+        return self._taken(_together(found, kinds[0]), *kinds[0])
+
+    def _taken(self, source: str, dtype: str, lanes: int) -> Value:
+        """The elements of a vector as a value."""
+        name = self._name()
+        self._line(f"const {_vec(dtype, lanes)} {name} = {source};")
+        texts = tuple(f"{name}.at[{number}]" for number in range(lanes))
+        return Value(Parts(texts, size_of(dtype)), dtype, lanes)
 
     def constant(self, value: float | int | bool, dtype: str) -> Value:
         if dtype not in _BITS or math.isfinite(value):
@@ -499,15 +568,16 @@ class CudaEmitter(CEmitter):
         return f"{name}{'f' if dtype == 'float32' else ''}"
 
     def cast(self, value: Value, dtype: str) -> Value:
-        if value.dtype == dtype or "float16" not in (value.dtype, dtype):
-            return super().cast(value, dtype)
+        if value.dtype != dtype and value.dtype in _WIDENED:
+            return self.cast(self._converted(_WIDENED[value.dtype], value, "float32"), dtype)
+        if value.dtype != dtype and dtype in _ROUNDED:
+            return self._converted(_ROUNDED[dtype], self.cast(value, "float32"), dtype)
+        return super().cast(value, dtype)
+
+    def _converted(self, name: str, value: Value, dtype: str) -> Value:
+        """What a function of the device makes of each lane."""
         texts = value.handle.texts
-        if value.dtype == "float16":
-            wide = self._value(lambda part, _: f"of_half({texts[part]})", "float32", value.lanes)
-            return self.cast(wide, dtype)
-        if value.dtype != "float32":
-            return self.cast(self.cast(value, "float32"), dtype)
-        return self._value(lambda part, _: f"to_half({texts[part]})", "float16", value.lanes)
+        return self._value(lambda part, _: f"{name}({texts[part]})", dtype, value.lanes)
 
     def bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
         if lanes != value.lanes:

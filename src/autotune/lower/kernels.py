@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import groupby
 
 from attrs import define, evolve, field, frozen
@@ -24,6 +24,7 @@ from autotune.lower.concrete import (
     check_factors,
     concrete_statements,
 )
+from autotune.lower.conditions import Below
 from autotune.lower.cuda import CudaEmitter, PrintedKernel
 from autotune.lower.emitter import Value
 from autotune.lower.instructions import warpgroups, warps
@@ -435,13 +436,30 @@ class _Kernel(Walk):
         if self._crosses(statement):
             self._across(statement, [*virtual, *inside])
             return
-        reduced = self._reduced(statement)
-        first = 0
-        while first < len(inside) and reduced & {*inside[first].axes}:
-            first += 1
-        loops = [*inside[:first], *virtual, *inside[first:]]
+        loops = self._ordered(statement, inside, virtual)
         with self.state.forgetting(), self._in_threads(statement):
             self._loops(statement, loops)
+
+    def _ordered(
+        self,
+        statement: ConcreteStatement,
+        inside: Sequence[ConcreteLoop],
+        virtual: Sequence[ConcreteLoop],
+    ) -> list[ConcreteLoop]:
+        """Loops of a thread: those of virtual threads inside of all but the lanes.
+
+        What is summed in registers is summed with reductions outside of results: what they read is
+        then used at once by all results that need it, and no loop over them is in the way of one
+        that is not written out.
+        """
+        lanes = [loop for loop in inside if loop.name == statement.lane]
+        others = [loop for loop in inside if loop.name != statement.lane]
+        reduced = self._reduced(statement)
+        if self.scopes.get(statement.write.buffer) == "local" and all(
+            loop.bound is None for loop in others
+        ):
+            others.sort(key=lambda loop: not reduced & {*loop.axes})
+        return [*others, *virtual, *lanes]
 
     @contextmanager
     def _in_threads(self, statement: ConcreteStatement, *, guarded: bool = True) -> Iterator[None]:
@@ -484,8 +502,26 @@ class _Kernel(Walk):
         depth = [it.name for it in statement.loops].index(loop.name)
         begin, end = limits(statement, depth, self.state.digits)
         kind = "unrolled" if self._is_unrolled(statement, loops) else "serial"
+        if kind == "unrolled" and self._divides(statement, loop):
+            for value in range(loop.extent):
+                with self.state.forgetting(), self.state.digits.at(loop.name, value):
+                    self._loops(statement, others)
+            return
         with self.state.forgetting(), self.emitter.loop(loop.name, begin, end, kind):
             self._loops(statement, others)
+
+    def _divides(self, statement: ConcreteStatement, loop: ConcreteLoop) -> bool:
+        """Tell whether indices divide what a loop counts, together with threads.
+
+        Each iteration is then printed by itself: a compiler does not know that indices are small,
+        so it divides in each of them, where most quotients are known, or are those of others.
+        """
+        digits = self.state.digits
+        return (
+            bool(statement.source.cooperating)
+            and loop.bound is None
+            and any(not digits.is_apart(form, loop.name) for form in statement.axes.values())
+        )
 
     def _is_unrolled(self, statement: ConcreteStatement, loops: Sequence[ConcreteLoop]) -> bool:
         """Tell whether a loop is written out: what is in registers has no addresses."""
@@ -616,11 +652,13 @@ class _Kernel(Walk):
         what = moved(state, statement, place, at)
         if what is None:
             return False
-        guard, mask = self._conditions(self._ends(statement))
-        inside, other = self._conditions(self._within(statement))
+        ends = self._ends(statement)
+        guard, mask = self._conditions(ends)
+        with self._knowing(ends):
+            inside, other = self._conditions(self._within(statement))
         if mask is not None or other is not None:
             return False
-        with self._when(guard):
+        with self._when(guard), self._knowing(ends):
             found = [it for it in (inside, *what.conditions(state, statement)) if it is not None]
             valid = None
             for it in found:
@@ -628,6 +666,12 @@ class _Kernel(Walk):
             emitter.copy(place, what, valid)
         self.copied.add(place.name)
         return True
+
+    def _knowing(self, conditions: Sequence[Below]) -> AbstractContextManager[None]:
+        """Inside, conditions hold for all lanes, by which threads compute fewer addresses."""
+        digits, lane = self.state.digits, self.state.lane
+        known = [it if lane is None else it.without(*lane, digits) for it in conditions]
+        return digits.knowing([it.form for it in known if it is not None])
 
     # Instructions of warps
 

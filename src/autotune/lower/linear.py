@@ -9,11 +9,11 @@ conditions are decided here, before anything is printed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import AffineForm, IntExpr
@@ -237,6 +237,50 @@ class Digits:
         nearer = self.smaller if derived.op == "at_most_0" else self.larger
         return nearer(operand, Linear())
 
+    def joined(self, linear: Linear) -> Linear:
+        """The form with quotients and remainders of one number put together again.
+
+        ``x // n * n + x % n -> x``, ``x // n % b * n + x % n -> x % (n * b)``, and ``x % n -> x``
+        where ``x`` is below ``n``.
+        """
+        terms = dict(linear.terms)
+        for name, factor in linear.terms:
+            derived = self.derived.get(name)
+            if derived is None or derived.op != "mod":
+                continue
+            low, high = self.bounds(derived.operand)
+            rest = linear - Linear(((name, factor),))
+            if low >= 0 and high < derived.divisor:
+                return self.joined(rest + derived.operand * factor)
+            quotient = evolve(derived, op="div")
+            for other in [it for it, by in terms.items() if by == factor * derived.divisor]:
+                rest = linear - Linear(((name, factor), (other, terms[other])))
+                if self._whole(other) == quotient:
+                    return self.joined(rest + derived.operand * factor)
+                above = self.derived.get(other)
+                inner = self._alone(above.operand) if above and above.op == "mod" else None
+                if above is not None and inner is not None and self._whole(inner) == quotient:
+                    size = derived.divisor * above.divisor
+                    return self.joined(rest + self.remainder(derived.operand, size) * factor)
+        return linear
+
+    @staticmethod
+    def _alone(linear: Linear) -> str | None:
+        """The digit that a form is, or None."""
+        (name, factor), *others = linear.terms or (("", 0),)
+        return name if factor == 1 and not others and not linear.constant else None
+
+    def _whole(self, digit: str) -> Derived | None:
+        """The quotient that a digit is, with quotients of quotients as one; None if it is none."""
+        derived = self.derived.get(digit)
+        if derived is None or derived.op != "div":
+            return None
+        inner = self._alone(derived.operand)
+        around = None if inner is None else self._whole(inner)
+        if around is None:
+            return derived
+        return evolve(around, divisor=around.divisor * derived.divisor)
+
     def depends(self, linear: Linear, digit: str) -> bool:
         """Tell whether a form depends on a digit, through derived ones, too."""
         return any(digit in (name, *self.sources(name)) for name in linear.digits)
@@ -263,6 +307,45 @@ class Digits:
             del self.fixed[digit]
         else:
             self.fixed[digit] = before
+
+    @contextmanager
+    def knowing(self, forms: Iterable[Linear]) -> Iterator[None]:
+        """Inside, each of the forms is less than 0; digits of one value only have that."""
+        ranges, fixed = dict(self.ranges), dict(self.fixed)
+        known = [self.resolved(form) for form in forms]
+        for form in known:
+            for name, factor in form.terms:
+                if factor > 0:
+                    most = (-1 - self.bounds(form.without(name))[0]) // factor
+                    self.ranges[name] = _narrowed(self.ranges[name], (self.ranges[name][0], most))
+        for name, derived in self.derived.items() if known else ():
+            low, high = self.bounds(derived.operand)
+            high = min(high, *(self._most(derived.operand, form, high) for form in known))
+            if derived.op != "mod" or low // derived.divisor == high // derived.divisor:
+                ends = (derived.of(low), derived.of(high))
+                self.ranges[name] = _narrowed(self.ranges[name], ends)
+        changed = [name for name, range_ in self.ranges.items() if range_ != ranges[name]]
+        self.fixed |= {it: self.ranges[it][0] for it in changed if len({*self.ranges[it]}) == 1}
+        yield
+        self.ranges, self.fixed = {**self.ranges, **ranges}, fixed
+
+    def _most(self, linear: Linear, below: Linear, most: int) -> int:
+        """The greatest value of a form, given another one that is less than 0; else ``most``.
+
+        ``below - factor * linear`` is at least 0 where the form is a quotient of the other one.
+        """
+        for name, value in linear.terms:
+            factor, rest = divmod(below.coefficient(name), value)
+            if factor > 0 and not rest:
+                left = below - linear * factor
+                for other, by in left.terms:
+                    whole = self._whole(other)
+                    if by < 0 and whole is not None and by % whole.divisor == 0:
+                        more = whole.operand * (by // whole.divisor)
+                        left = left - Linear(((other, by),)) + more
+                # As factor * linear = below - left.
+                most = min(most, (-1 - self.bounds(left)[0]) // factor)
+        return most
 
     def of_form(self, form: AffineForm, axes: Mapping[str, Linear]) -> Linear:
         """An index of an access, given its statement's axes.
@@ -309,6 +392,12 @@ class Digits:
             divide = self.quotient if op == "floordiv" else self.remainder
             return divide(parts[0], parts[1].constant)
         raise UnsupportedWorkload(f"index {expression} is no sum of multiples of axes")
+
+
+def _narrowed(known: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """What two ranges share; the first one where they share nothing."""
+    found = max(known[0], other[0]), min(known[1], other[1])
+    return found if found[0] <= found[1] else known
 
 
 def _product(parts: list[Linear], expression: IntExpr) -> Linear:

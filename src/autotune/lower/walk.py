@@ -457,9 +457,10 @@ class Walk:
             return
         state, emitter = self.state, self.state.emitter
         place, at = self.target(statement)
-        scalar, mask = self._conditions(state.once(statement, self, lambda: self._ends(statement)))
+        ends = state.once(statement, self, lambda: self._ends(statement))
+        scalar, mask = self._conditions(ends)
         self._ask_early(statement)
-        with self._when(scalar):
+        with self._when(scalar), self._knowing(ends):
             value = self._stored(statement, place, at, mask)
             value = emitter.cast(value, place.dtype)
             if statement.name in state.sums:
@@ -505,6 +506,10 @@ class Walk:
         stack.enter_context(self.state.forgetting())
         stack.enter_context(self.state.emitter.when(condition))
         return stack
+
+    def _knowing(self, _conditions: Sequence[Below]) -> AbstractContextManager[Any]:
+        """Inside, conditions hold, by which indices may have shorter forms."""
+        return nullcontext()
 
     def _streams(self, statement: ConcreteStatement, place: Place) -> bool:
         return statement.streams and place.kind == "argument"

@@ -1,4 +1,4 @@
-"""Tests of which stages are computed where they are read, and which are fused into a reduction's tile."""
+"""Tests of which stages are computed where they are read, or fused into a reduction's tile."""
 
 from __future__ import annotations
 
