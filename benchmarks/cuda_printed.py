@@ -32,7 +32,7 @@ ON_TENSOR_CORES = ("bulk", "warpgroup", "tensor-cores")
 
 @dataclass(frozen=True)
 class Row:
-    """What became of a candidate.
+    """Outcome of a candidate.
 
     Attributes:
         family: Kernels that are judged together.

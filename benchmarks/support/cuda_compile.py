@@ -112,7 +112,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Source:
-    """What a backend made of a candidate.
+    """Program that a backend made of a candidate.
 
     Attributes:
         seconds: Of the processor, to write it.
@@ -223,7 +223,7 @@ def compiled(job: Job) -> Compiled:
 
 
 def made(backend: str, candidate: Candidate, architectures: Sequence[str]) -> Source:
-    """What a backend and the compiler make of a candidate."""
+    """Compile what a backend makes of a candidate."""
     write = writer(backend)
     began = processor_seconds()
     try:
@@ -294,7 +294,7 @@ def instructions_of(ptx: str) -> Counter[str]:
 
 
 def compared(found: Sequence[Compiled]) -> dict[str, Counter[str]]:
-    """How many kernels have better, equal and worse numbers than TVM's.
+    """Count kernels that have better, equal and worse numbers than TVM's.
 
     Registers count as better where TVM leaves results outside of them and ours do not.
     """
@@ -307,7 +307,7 @@ def compared(found: Sequence[Compiled]) -> dict[str, Counter[str]]:
 
 
 def judged(ratio: float) -> str:
-    """What a ratio to TVM's number is called."""
+    """Name a ratio to a number of TVM's."""
     return "better" if ratio < 1 else "equal" if ratio <= NEAR else "worse"
 
 

@@ -575,7 +575,7 @@ class CudaEmitter(CEmitter):
         return super().cast(value, dtype)
 
     def _converted(self, name: str, value: Value, dtype: str) -> Value:
-        """What a function of the device makes of each lane."""
+        """Return what a function of the device makes of each lane."""
         texts = value.handle.texts
         return self._value(lambda part, _: f"{name}({texts[part]})", dtype, value.lanes)
 

@@ -395,7 +395,7 @@ class Digits:
 
 
 def _narrowed(known: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    """What two ranges share; the first one where they share nothing."""
+    """Return what two ranges share; the first one where they share nothing."""
     found = max(known[0], other[0]), min(known[1], other[1])
     return found if found[0] <= found[1] else known
 

@@ -112,43 +112,6 @@ class FetchLayout:
         return SharedLayout(stage, operand, self.dims, self.pad)
 
 
-def row_layout(
-    stage: Stage,
-    tensor: Tensor,
-    forms: Forms,
-    tiled: Collection[str],
-    target: Target,
-    *,
-    rows: int | None,
-    padded: bool,
-) -> FetchLayout:
-    """The layout of an operand of ``stage`` whose axes ``tiled`` have levels.
-
-    Args:
-        stage: The stage.
-        tensor: The operand.
-        forms: Where it is read.
-        tiled: Axes that are tiled.
-        target: A vector of it is what rows are padded by.
-        rows: The dimension along rows; None for the last one.
-        padded: Whether rows may be padded.
-    """
-    dims = tuple(range(len(forms)))
-    if rows is not None:
-        dims = (*(dimension for dimension in dims if dimension != rows), rows)
-    spatial = {axis.name for axis in stage.spatial_axes} & set(tiled)
-    in_rows = not dims or any(axis in tiled for axis in forms[dims[-1]].coefficients)
-    # Rows are read one below the other by threads along an axis, or written so by the fetch.
-    met = rows is not None or any(
-        spatial & set(forms[dimension].coefficients) for dimension in dims[:-1]
-    )
-    vector = target.vector_bytes // element_type(tensor.dtype).bytes
-    if not (padded and in_rows and met and len(dims) > 1 and vector > 1):
-        return FetchLayout(dims)
-    name = f"{stage.name}.{tensor.name}.pad"
-    return FetchLayout(dims, var(name), Ordinal(name, (0, vector)))
-
-
 def transposable(stage: Stage, forms: Forms, tiled: Collection[str]) -> int | None:
     """The dimension along which rows are to lie: of a spatial axis, where the last has none.
 
@@ -555,23 +518,42 @@ def tiled_kernel(
         if axis.extent > 1 and axis.name not in apart
     }
     blocks = _Blocks(stage, {it.axis: it for it in _splits(stage, extents, fetched)})
-    laid_out = _laid_out(draft, blocks, fetched, layouts)
-    grid = blocks.over(BLOCK) * math.prod(stage.axis(axis).extent for axis in apart)
+    tensors = draft.workload.tensors
+    laid_out = {
+        tensor: _row_layout(draft, blocks, tensors[tensor], forms, layouts)
+        for tensor, forms in fetched.items()
+    }
     found = {
         tensor: _fetch_lanes(
-            operand := draft.workload.tensors[tensor],
+            tensors[tensor],
             forms,
             blocks,
-            _fetch_widths(draft, operand, laid_out[tensor]),
+            _fetch_widths(draft, tensors[tensor], laid_out[tensor]),
             apart,
         )
         for tensor, forms in fetched.items()
     }
+    grid = blocks.over(BLOCK) * math.prod(stage.axis(axis).extent for axis in apart)
+    choices = list(extents.values())
+    limits = thread_constraints(blocks.over(THREAD), grid, choices, draft.target)
+    return _kernel(draft.extended(label=label), blocks, limits, fetched, laid_out, found)
+
+
+def _kernel(
+    draft: SketchDraft,
+    blocks: _Blocks,
+    limits: list[Constraint],
+    fetched: Fetched,
+    laid_out: Mapping[str, FetchLayout],
+    found: Mapping[str, tuple[Ordinal, Constraint] | None],
+) -> SketchDraft:
+    """The draft with the parameters, limits and steps of a kernel, whose ``found`` are widths."""
+    stage = blocks.stage
     part, write = _write_lanes(blocks, draft.target)
     unroll = Ordinal(f"{stage.name}.unroll", UNROLL_LIMITS)
     source = f"target {draft.target.name}: virtual threads"
     constraints = [
-        *thread_constraints(blocks.over(THREAD), grid, list(extents.values()), draft.target),
+        *limits,
         AtMost(blocks.over(VTHREAD), MAX_VTHREADS, source),
         *_memory_constraints(draft, blocks, fetched, laid_out),
         *(whole for _, whole in filter(None, found.values())),
@@ -587,7 +569,6 @@ def tiled_kernel(
     settled, steps = _operands(draft, blocks, widths, laid_out)
     return draft.extended(
         settled=settled,
-        label=label,
         splits=blocks.splits.values(),
         params=[*params, unroll],
         constraints=constraints,
@@ -614,19 +595,26 @@ def _splits(
             yield split(stage.name, axis, None, None, None)
 
 
-def _laid_out(
-    draft: SketchDraft, blocks: _Blocks, fetched: Fetched, layouts: str
-) -> dict[str, FetchLayout]:
-    """Layouts of all that is fetched."""
-    found = {}
-    for tensor, forms in fetched.items():
-        turned = layouts == "transposed"
-        rows = transposable(blocks.stage, forms, blocks.splits) if turned else None
-        operand, padded = draft.workload.tensors[tensor], layouts != "plain"
-        found[tensor] = row_layout(
-            blocks.stage, operand, forms, blocks.splits, draft.target, rows=rows, padded=padded
-        )
-    return found
+def _row_layout(
+    draft: SketchDraft, blocks: _Blocks, tensor: Tensor, forms: Forms, layouts: str
+) -> FetchLayout:
+    """The layout of an operand, one of :data:`LAYOUTS`."""
+    turned = layouts == "transposed"
+    rows = transposable(blocks.stage, forms, blocks.splits) if turned else None
+    dims = tuple(range(len(forms)))
+    if rows is not None:
+        dims = (*(dimension for dimension in dims if dimension != rows), rows)
+    spatial = {axis.name for axis in blocks.spatial}
+    in_rows = not dims or any(axis in blocks.splits for axis in forms[dims[-1]].coefficients)
+    # Rows are read one below the other by threads along an axis, or written so by the fetch.
+    met = rows is not None or any(
+        spatial & set(forms[dimension].coefficients) for dimension in dims[:-1]
+    )
+    vector = draft.target.vector_bytes // tensor.element.bytes
+    if not (layouts != "plain" and in_rows and met and len(dims) > 1 and vector > 1):
+        return FetchLayout(dims)
+    name = f"{blocks.stage.name}.{tensor.name}.pad"
+    return FetchLayout(dims, var(name), Ordinal(name, (0, vector)))
 
 
 def _operands(
