@@ -119,6 +119,8 @@ def _read(given: object) -> dict[str, Choice]:
 
 
 def _read_part(kind: str, value: object) -> Choice:
+    from autotune.plugins.parts import check_part
+
     noun = kind.replace("_", " ")
     if isinstance(value, Choice):
         return value
@@ -129,6 +131,8 @@ def _read_part(kind: str, value: object) -> Choice:
         name = NONE
     if not isinstance(name, str) or not isinstance(options, Mapping):
         raise InvalidValueError(f"{noun} must be a name, or a name with options, not {value!r}")
+    if not name:
+        check_part(kind, name)
     return Choice(name, options)
 
 

@@ -275,14 +275,14 @@ def test_tasks_of_a_run_are_found_by_digests_of_before(
 ) -> None:
     Bench(database, tasks=2).tuner(16).run()
     (run,) = database.runs()
-    first, second = run.options["tasks"]
-    former = {**run.options, "tasks": ["former", second]}
+    digest = collect(database).runs[0].tasks[0][0].workload.digest
+    former = {**run.options, "tasks": ["former", run.options["tasks"][1]]}
     database.start_run(evolve(run, run_id="of before", options=former))
     asked = SQLiteDatabase.records
 
     def records(self: SQLiteDatabase, where: RecordFilter | None = None) -> Iterator[Record]:
         known = where is not None and where.workload == "former"
-        return asked(self, RecordFilter(workload=first) if known else where)
+        return asked(self, RecordFilter(workload=digest) if known else where)
 
     monkeypatch.setattr(SQLiteDatabase, "records", records)
     now, before = collect(database).runs

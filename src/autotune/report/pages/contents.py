@@ -70,15 +70,19 @@ class TaskContents(Holding):
         trials: What each run measured, in order, by the run's name.
         rejections: Candidates that do not count, by class.
         description: The target, as a record of the task has it.
+        names: Digests by which runs call it: of the computation, and as each record writes it.
     """
 
     trials: dict[str, list[Trial]] = field(factory=dict)
     rejections: dict[str, Rejection] = field(factory=dict)
     description: Mapping[str, Any] = field(factory=dict)
+    names: set[str] = field(factory=set)
 
     def add(self, record: Record) -> None:
         """Count one more record."""
         Holding.add(self, record)
+        workload = record.candidate.sketch.workload
+        self.names |= {workload.digest, workload.spelling}
         if record.baseline:
             return
         self.description = record.target
@@ -231,7 +235,7 @@ def collect(database: Database, run_id: str | None = None) -> Contents:
         same = RecordFilter(workload=task.workload.digest, key=task.key)
         for record in database.baseline_records(same):
             task.add(record)
-    by_name = {(task.workload.digest, task.key): task for task in tasks}
+    by_name = {(name, task.key): task for task in tasks for name in task.names}
 
     def find(digest: str, key: MeasureKey) -> TaskContents | None:
         # A run keeps the digests that its version gave; records have those of today.
