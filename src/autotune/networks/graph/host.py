@@ -102,19 +102,11 @@ def run_on_host(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
         )
 
 
-def _reshape(arrays: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
-    return (arrays[0].reshape(attributes["shape"]),)
-
-
 def _function(arrays: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
     name = attributes["function"]
     own = name == "next_after"
     wide = (array if own else array.astype(np.float64) for array in arrays)
     return (FUNCTIONS[name](*wide),)
-
-
-def _bitwise(arrays: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
-    return (BITWISE[attributes["function"]](*arrays),)
 
 
 def _sort(arrays: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
@@ -233,23 +225,19 @@ def _overlap(corners: Array, box: int, others: Sequence[int]) -> Array:
     return np.asarray(np.divide(both, union, out=np.zeros_like(both), where=union > 0))
 
 
-def _determinant(arrays: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
-    return (np.linalg.det(arrays[0].astype(np.float64)),)
-
-
 HOST_OPERATORS: Mapping[str, Callable[[Sequence[Array], Attributes], Sequence[Array]]] = (
     MappingProxyType(
         {
-            "reshape": _reshape,
+            "reshape": lambda arrays, told: (arrays[0].reshape(told["shape"]),),
             "function": _function,
-            "bitwise": _bitwise,
+            "bitwise": lambda arrays, told: (BITWISE[told["function"]](*arrays),),
             "sort": _sort,
             "nonzero": _nonzero,
             "unique": _unique,
             "scatter_along": _scatter_along,
             "scatter_nd": _scatter_nd,
             "non_max_suppression": _non_max_suppression,
-            "determinant": _determinant,
+            "determinant": lambda arrays, _: (np.linalg.det(arrays[0].astype(np.float64)),),
         }
     )
 )

@@ -195,10 +195,6 @@ def _position(call: Call, position: int, length: int) -> int:
     return at % length
 
 
-def _construct(call: Call) -> list[Item]:
-    return [tuple(call.tensors)]
-
-
 def _at(call: Call) -> Value:
     items = call.sequence(0)
     return items[_position(call, 1, len(items))]
@@ -215,10 +211,6 @@ def _erase(call: Call) -> list[Item]:
     items = list(call.sequence(0))
     del items[_position(call, 1, len(items))]
     return [tuple(items)]
-
-
-def _length(call: Call) -> Value:
-    return vector(len(call.sequence(0)))
 
 
 def _to_sequence(call: Call) -> list[Item]:
@@ -242,10 +234,6 @@ def _from_sequence(call: Call) -> Value:
     return concat(items, axis)
 
 
-def _optional(call: Call) -> list[Item]:
-    return [call.inputs[0] if call.inputs else None]
-
-
 def _has_element(call: Call) -> Value:
     return constant(np.array(bool(call.inputs) and call.inputs[0] is not None))
 
@@ -260,15 +248,15 @@ CONTROL_FLOW: Mapping[str, Operator] = {
     "If": _if,
     "Loop": _loop,
     "Scan": _scan,
-    "SequenceConstruct": _construct,
+    "SequenceConstruct": lambda call: [tuple(call.tensors)],
     "SequenceEmpty": lambda call: [()],
     "SequenceAt": _at,
     "SequenceInsert": _insert,
     "SequenceErase": _erase,
-    "SequenceLength": _length,
+    "SequenceLength": lambda call: vector(len(call.sequence(0))),
     "SplitToSequence": _to_sequence,
     "ConcatFromSequence": _from_sequence,
-    "Optional": _optional,
+    "Optional": lambda call: [call.inputs[0] if call.inputs else None],
     "OptionalHasElement": _has_element,
     "OptionalGetElement": _get_element,
 }

@@ -146,10 +146,6 @@ def _pow(call: Call) -> Value:
     return elementwise(whole, base, cast(exponent, base.dtype), name="pow")
 
 
-def _mod(call: Call) -> Value:
-    return binary("fmod" if call.attribute("fmod") else "mod", call[0], call[1])
-
-
 def _bit_shift(call: Call) -> Value:
     return binary(f"shift_{call.attribute('direction').lower()}", call[0], call[1])
 
@@ -157,10 +153,6 @@ def _bit_shift(call: Call) -> Value:
 def _variadic(op: str, call: Call) -> Value:
     found = reduce(partial(binary, op), call.tensors)
     return binary("div", found, len(call.inputs)) if call.kind == "Mean" else found
-
-
-def _where(call: Call) -> Value:
-    return select(call[0], call[1], call[2])
 
 
 def _clip(call: Call) -> Value:
@@ -212,10 +204,6 @@ def _is_inf(call: Call) -> Value:
     return elementwise(infinite, call[0], dtype="bool", name="is_inf")
 
 
-def _cast(call: Call) -> Value:
-    return as_type(call[0], dtype_of(call.attribute("to")))
-
-
 def _bit_cast(call: Call) -> Value:
     x, dtype = call[0], dtype_of(call.attribute("to"))
     if dtype == x.dtype:
@@ -236,10 +224,6 @@ def _reinterpreted(x: Value, dtype: str) -> Value:
         )
     bits = np.ascontiguousarray(x.constant).view(element_type(dtype).dtype)
     return Value(x.shape, dtype, "", bits.reshape(x.shape))
-
-
-def _identity(call: Call) -> Item:
-    return call.inputs[0]
 
 
 def _dropout(call: Call) -> list[Item]:
@@ -272,21 +256,21 @@ ELEMENTWISE: Mapping[str, Operator] = {
     **dict.fromkeys(_BINARY, _binary),
     **dict.fromkeys(_RANDOM, _random),
     "Pow": _pow,
-    "Mod": _mod,
+    "Mod": lambda call: binary("fmod" if call.attribute("fmod") else "mod", call[0], call[1]),
     "BitShift": _bit_shift,
     "Sum": partial(_variadic, "add"),
     "Mean": partial(_variadic, "add"),
     "Max": partial(_variadic, "max"),
     "Min": partial(_variadic, "min"),
-    "Where": _where,
+    "Where": lambda call: select(call[0], call[1], call[2]),
     "Clip": _clip,
     "PRelu": _prelu,
     "Shrink": _shrink,
     "Gelu": _gelu_call,
     "IsNaN": _is_nan,
     "IsInf": _is_inf,
-    "Cast": _cast,
+    "Cast": lambda call: as_type(call[0], dtype_of(call.attribute("to"))),
     "BitCast": _bit_cast,
-    "Identity": _identity,
+    "Identity": lambda call: call.inputs[0],
     "Dropout": _dropout,
 }

@@ -118,18 +118,10 @@ def _gemm(call: Call) -> Value:
     return binary("add", found, c if beta == 1 else binary("mul", c, beta))
 
 
-def _einsum(call: Call) -> Value:
-    return einsum(call.attribute("equation"), *call.tensors)
-
-
-def _matmul_integer(call: Call) -> Value:
-    return matmul_integer(call[0], call[1], call.get(2), call.get(3))
-
-
 PRODUCTS: Mapping[str, Operator] = {
     "MatMul": _matmul,
     "Gemm": _gemm,
-    "Einsum": _einsum,
-    "MatMulInteger": _matmul_integer,
+    "Einsum": lambda call: einsum(call.attribute("equation"), *call.tensors),
+    "MatMulInteger": lambda call: matmul_integer(call[0], call[1], call.get(2), call.get(3)),
     "Det": lambda call: determinant(call[0]),
 }

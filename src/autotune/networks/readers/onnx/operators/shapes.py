@@ -20,6 +20,7 @@ from autotune.networks.graph import (
     elementwise,
     gather_nd,
     non_max_suppression,
+    nonzero,
     one_hot,
     pad,
     reshape,
@@ -34,6 +35,7 @@ from autotune.networks.graph import (
     tile,
     top_k,
     transpose,
+    unique,
     unsqueeze,
     where,
 )
@@ -81,18 +83,6 @@ def _flatten(call: Call) -> Value:
     return reshape(x, (rows, x.size // rows if rows else 0))
 
 
-def _squeeze(call: Call) -> Value:
-    return squeeze(call[0], call.listed("axes", 1))
-
-
-def _unsqueeze(call: Call) -> Value:
-    return unsqueeze(call[0], call.listed("axes", 1) or [])
-
-
-def _transpose(call: Call) -> Value:
-    return transpose(call[0], call.attribute("perm"))
-
-
 def _concat(call: Call) -> Value:
     parts = [it for it in call.tensors if it.shape != (0,)] or call.tensors[:1]
     return concat(parts, call.attribute("axis", 1))
@@ -123,10 +113,6 @@ def _slice(call: Call) -> Value:
 def _expand(call: Call) -> Value:
     x, wanted = call[0], call.ints(1)
     return broadcast(x, np.broadcast_shapes(x.shape, tuple(wanted)))
-
-
-def _tile(call: Call) -> Value:
-    return tile(call[0], call.ints(1))
 
 
 def _pad(call: Call) -> Value:
@@ -239,14 +225,14 @@ SHAPES: Mapping[str, Operator] = {
     "Size": _size,
     "Reshape": _reshape,
     "Flatten": _flatten,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-    "Transpose": _transpose,
+    "Squeeze": lambda call: squeeze(call[0], call.listed("axes", 1)),
+    "Unsqueeze": lambda call: unsqueeze(call[0], call.listed("axes", 1) or []),
+    "Transpose": lambda call: transpose(call[0], call.attribute("perm")),
     "Concat": _concat,
     "Split": _split,
     "Slice": _slice,
     "Expand": _expand,
-    "Tile": _tile,
+    "Tile": lambda call: tile(call[0], call.ints(1)),
     "Pad": _pad,
     "ConstantOfShape": _constant_of_shape,
     "Constant": _constant,
@@ -264,24 +250,8 @@ def _combiner(call: Call) -> str:
     return "" if reduction == "none" else reduction
 
 
-def _gather(call: Call) -> Value:
-    return take(call[0], call[1], call.attribute("axis"))
-
-
-def _gather_elements(call: Call) -> Value:
-    return take_along(call[0], call[1], call.attribute("axis"))
-
-
-def _gather_nd(call: Call) -> Value:
-    return gather_nd(call[0], call[1], call.attribute("batch_dims", 0))
-
-
 def _scatter(call: Call) -> Value:
     return scatter_along(call[0], call[1], call[2], call.attribute("axis"), _combiner(call))
-
-
-def _scatter_nd(call: Call) -> Value:
-    return scatter_nd(call[0], call[1], call[2], _combiner(call))
 
 
 def _tensor_scatter(call: Call) -> Value:
@@ -312,21 +282,13 @@ def _compress(call: Call) -> Value:
 
 
 def _non_zero(call: Call) -> Value:
-    return vector(np.array(np.nonzero(call.known(0))).reshape(call[0].rank, -1))
+    call.known(0)
+    return transpose(nonzero(call[0])[0])
 
 
 def _unique(call: Call) -> list[Value]:
-    x, axis = call.known(0), call.attribute("axis")
-    values, first, inverse, counts = np.unique(
-        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
-    inverse = inverse.reshape(-1)
-    if not call.attribute("sorted"):
-        order = np.argsort(first)
-        rank = np.argsort(order)
-        values = np.take(values, order, axis or 0)
-        first, counts, inverse = first[order], counts[order], rank[inverse]
-    return [constant(values, call[0].dtype), *map(vector, (first, inverse, counts))]
+    call.known(0)
+    return list(unique(call[0], call.attribute("axis"), bool(call.attribute("sorted")))[:4])
 
 
 def _top_k(call: Call) -> list[Value]:
@@ -348,12 +310,12 @@ def _non_max_suppression(call: Call) -> Value:
 
 
 INDEXING: Mapping[str, Operator] = {
-    "Gather": _gather,
-    "GatherElements": _gather_elements,
-    "GatherND": _gather_nd,
+    "Gather": lambda call: take(call[0], call[1], call.attribute("axis")),
+    "GatherElements": lambda call: take_along(call[0], call[1], call.attribute("axis")),
+    "GatherND": lambda call: gather_nd(call[0], call[1], call.attribute("batch_dims", 0)),
     "Scatter": _scatter,
     "ScatterElements": _scatter,
-    "ScatterND": _scatter_nd,
+    "ScatterND": lambda call: scatter_nd(call[0], call[1], call[2], _combiner(call)),
     "TensorScatter": _tensor_scatter,
     "OneHot": _one_hot,
     "Compress": _compress,

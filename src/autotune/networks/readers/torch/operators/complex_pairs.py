@@ -153,10 +153,6 @@ def _product(one: Pair, other: Pair) -> Pair:
     )
 
 
-def _multiplied(call: Call) -> Pair:
-    return _product(*_sides(call))
-
-
 def _divided(call: Call) -> Pair:
     if call.get("rounding_mode") is not None:
         raise UnsupportedWorkload("quotients of complex numbers are not rounded")
@@ -318,7 +314,7 @@ _RULES: Mapping[str, Operator] = {
     "neg": _on_pair(lambda x: Pair(unary("neg", x.real), unary("neg", x.imaginary))),
     "exp": _on_pair(lambda x: _polar(unary("exp", x.real), x.imaginary)),
     **dict.fromkeys(("add", "sub", "rsub"), _added),
-    "mul": _multiplied,
+    "mul": lambda call: _product(*_sides(call)),
     "div": _divided,
     **dict.fromkeys(("to", "_to_copy", "type_as"), _converted),
     **dict.fromkeys(("sum", "mean"), _summed),

@@ -212,10 +212,9 @@ def _pow(call: Call) -> Value:
     left, right, dtype = _sides(call, call.dtype)
     if not is_float(dtype):
         return _whole_power(left, right, dtype)
-    if not isinstance(call.arguments["exponent"], Value):
-        special = _POWERS.get(float(call.arguments["exponent"]))
-        if special is not None:
-            return elementwise(special, left, name="pow")
+    exponent = [*call.arguments.values()][1]
+    if not isinstance(exponent, Value) and (special := _POWERS.get(float(exponent))) is not None:
+        return elementwise(special, left, name="pow")
     return binary("pow", left, right)
 
 
@@ -263,10 +262,6 @@ def _logical(call: Call) -> Value:
     return binary(call.kind.removeprefix("logical_"), left, right)
 
 
-def _logical_not(call: Call) -> Value:
-    return unary("not", as_type(call.x, "bool"))
-
-
 _BITS = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
 _BITS |= {f"__{it}__": it for it in ("and", "or", "xor")}
 
@@ -275,10 +270,6 @@ def _bitwise(call: Call) -> Value:
     left, right, dtype = _sides(call)
     op = _BITS[call.kind]
     return binary(op if dtype == "bool" else f"bit_{op}", left, right)
-
-
-def _bitwise_not(call: Call) -> Value:
-    return unary("not" if call.x.dtype == "bool" else "bit_not", call.x)
 
 
 def _shift(call: Call) -> Value:
@@ -371,8 +362,8 @@ ELEMENTWISE: Mapping[str, Operator] = {
     **dict.fromkeys(("prelu", "_prelu_kernel"), _prelu),
     "round": _round,
     "pow": _pow,
-    "logical_not": _logical_not,
-    "bitwise_not": _bitwise_not,
+    "logical_not": lambda call: unary("not", as_type(call.x, "bool")),
+    "bitwise_not": lambda call: unary("not" if call.x.dtype == "bool" else "bit_not", call.x),
     "signbit": _sign_bit,
     "where": _where,
     "rrelu": _rrelu,

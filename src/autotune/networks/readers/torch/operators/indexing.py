@@ -19,6 +19,7 @@ from autotune.networks.graph import (
     elementwise,
     gather_nd,
     matmul,
+    nonzero,
     reduce,
     reshape,
     scan,
@@ -46,10 +47,6 @@ def _index_select(call: Call) -> Value:
     if not call.x.rank:
         return reshape(take(reshape(call.x, (1,)), index, 0), call.shape)
     return take(call.x, index, call.axis())
-
-
-def _embedding(call: Call) -> Value:
-    return take(call["weight"], call["indices"], 0)
 
 
 def _at_least_vectors(*values: Value) -> list[Value]:
@@ -256,10 +253,6 @@ def _masked_scatter(call: Call) -> Value:
     return select(mask, reshape(taken, call.shape), broadcast(x, call.shape))
 
 
-def _take(call: Call) -> Value:
-    return take(reshape(call.x, (-1,)), call["index"], 0)
-
-
 def _put(call: Call) -> Value:
     x, index = call.x, reshape(call["index"], (-1,))
     if index.size == 0:
@@ -274,8 +267,7 @@ def _nonzero(call: Call) -> Value:
         raise UnsupportedWorkload(
             "it finds as many places as there are, and a network's shapes are fixed"
         )
-    places = np.array(np.nonzero(call.x.constant)).reshape(call.x.rank, -1).T
-    return vector(np.ascontiguousarray(places))
+    return nonzero(call.x)[0]
 
 
 def _bucketize(call: Call) -> Value:
@@ -348,7 +340,7 @@ def _largest_of_bags(rows: Value, members: Value, count: int) -> Value:
 
 INDEXING: Mapping[str, Operator] = {
     "index_select": _index_select,
-    "embedding": _embedding,
+    "embedding": lambda call: take(call["weight"], call["indices"], 0),
     "gather": _gather,
     **dict.fromkeys(("index", "_unsafe_index"), _index),
     **dict.fromkeys(("index_put", "_unsafe_index_put"), _index_put),
@@ -356,7 +348,7 @@ INDEXING: Mapping[str, Operator] = {
     "scatter_reduce": _scatter_reduce,
     "index_reduce": _index_reduce,
     "masked_scatter": _masked_scatter,
-    "take": _take,
+    "take": lambda call: take(reshape(call.x, (-1,)), call["index"], 0),
     "put": _put,
     "nonzero": _nonzero,
     **dict.fromkeys(("bucketize", "searchsorted"), _bucketize),

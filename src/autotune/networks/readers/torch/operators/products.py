@@ -79,10 +79,6 @@ def _linear(call: Call) -> Value:
     return reshape(found, call.shape)
 
 
-def _einsum(call: Call) -> Value:
-    return reshape(einsum(call["equation"], *call["tensors"]), call.shape)
-
-
 def _trilinear(call: Call) -> Value:
     """The sum of products of three tensors, each without some of the axes."""
     parts = [call[f"i{number}"] for number in (1, 2, 3)]
@@ -151,7 +147,7 @@ PRODUCTS: Mapping[str, Operator] = {
     **dict.fromkeys(("addmm", "addmv", "baddbmm"), _addmm),
     "addbmm": _addbmm,
     "linear": _linear,
-    "einsum": _einsum,
+    "einsum": lambda call: reshape(einsum(call["equation"], *call["tensors"]), call.shape),
     "_trilinear": _trilinear,
     **dict.fromkeys(
         (

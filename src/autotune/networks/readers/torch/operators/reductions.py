@@ -55,9 +55,10 @@ from autotune.networks.readers.torch.operators.shapes import filled
 __all__ = ["NORMALISATION", "REDUCTIONS"]
 
 
-def _axes(call: Call, name: str = "dim") -> list[int] | None:
-    """The axes that are reduced; of a tensor without axes none."""
-    found = call.axes(name) if name in call.arguments else None
+def _axes(call: Call) -> list[int] | None:
+    """The axes that are reduced, which primitives of torch call otherwise; of a number none."""
+    name = next((it for it in ("dim", "dims") if it in call.arguments), None)
+    found = None if name is None else call.axes(name)
     return found if call.x.rank else []
 
 
@@ -121,35 +122,21 @@ def _any(call: Call) -> Value:
     return _shaped(as_type(reduce(op, truths, _axes(call), _keeps(call)), call.dtype), call)
 
 
-def _moments(call: Call) -> tuple[Value, Value]:
-    """The variance, by whatever the overload says of its correction, and the mean."""
-    x = cast(call.x, wide(call.x.dtype))
+def _variance(call: Call) -> Value:
+    """By whatever the overload says of its correction; also of torch's primitive."""
+    x = widened(call.x)
     axes = _axes(call)
     correction = call.get("correction", 1)
     if "unbiased" in call.arguments:
         correction = int(call["unbiased"])
     count = prod(x.shape if axes is None else [x.shape[at] for at in axes])
-    shape = call.shape
     if count == 0:
-        nan = filled(shape, math.nan, x.dtype)
-        return nan, nan
-    centre = reshape(mean(x, axes), shape)
-    if count > correction:
-        return reshape(variance(x, axes, correction=correction), shape), centre
-    # As torch divides: by 0, and never by less.
-    square = reshape(variance(x, axes), shape)
-    return elementwise(lambda it: it * count / (it * 0), square), centre
-
-
-def _variance(call: Call) -> Value:
-    found = _moments(call)[0]
-    return cast(unary("sqrt", found) if call.kind == "std" else found, call.dtype)
-
-
-def _variance_and_mean(call: Call) -> list[Value]:
-    spread, centre = _moments(call)
-    spread = unary("sqrt", spread) if call.kind == "std_mean" else spread
-    return [cast(spread, call.dtype), cast(centre, call.dtype)]
+        return filled(call.shape, math.nan, call.dtype)
+    found = variance(x, axes, correction=correction if count > correction else 0)
+    if count <= correction:
+        # As torch divides: by 0, and never by less.
+        found = elementwise(lambda it: it * count / (it * 0), found)
+    return cast(reshape(found, call.shape), call.dtype)
 
 
 def _norm(call: Call) -> Value:
@@ -267,10 +254,6 @@ def _sorted(call: Call) -> list[Value]:
     return [as_type(values, x.dtype), places]
 
 
-def _arg_sort(call: Call) -> Value:
-    return _sorted(call)[1]
-
-
 def _top_k(call: Call) -> list[Value]:
     x = call.x
     if not x.rank:
@@ -327,8 +310,7 @@ REDUCTIONS: Mapping[str, Operator] = {
     **dict.fromkeys(("max", "min"), _max),
     **dict.fromkeys(("argmax", "argmin"), _arg),
     **dict.fromkeys(("any", "all"), _any),
-    **dict.fromkeys(("var", "std"), _variance),
-    **dict.fromkeys(("var_mean", "std_mean"), _variance_and_mean),
+    "var": _variance,
     **dict.fromkeys(("linalg_vector_norm", "norm"), _norm),
     **dict.fromkeys(("_cdist_forward", "_pdist_forward"), _distances),
     "logsumexp": _log_sum_exp,
@@ -349,7 +331,7 @@ REDUCTIONS: Mapping[str, Operator] = {
     "cummin": partial(_running_extremum, "min"),
     "logcumsumexp": _log_cumulative,
     "sort": _sorted,
-    "argsort": _arg_sort,
+    "argsort": lambda call: _sorted(call)[1],
     "topk": _top_k,
     "kthvalue": _kth,
     **dict.fromkeys(("median", "nanmedian"), _median),

@@ -38,10 +38,6 @@ def filled(shape: Sequence[int], value: Any, dtype: str) -> Value:
     return constant(np.full(tuple(shape), number(value, dtype)), dtype)
 
 
-def _unchanged(call: Call) -> Value:
-    return as_type(call.x, call.dtype)
-
-
 def _shaped(call: Call) -> Value:
     """Whatever keeps the order of elements: torch says the shape."""
     return reshape(call.x, call.shape)
@@ -57,8 +53,11 @@ def _expand(call: Call) -> Value:
     return broadcast(call.x, call.shape)
 
 
-def _permute(call: Call) -> Value:
-    return transpose(call.x, call["dims"])
+def _broadcast_in_dim(call: Call) -> Value:
+    """Torch's primitive: axes are at these places of the result."""
+    x, places = call.x, call["broadcast_dimensions"]
+    apart = [x.shape[places.index(at)] if at in places else 1 for at in range(len(call.shape))]
+    return broadcast(reshape(x, apart), call.shape)
 
 
 def _swapped(call: Call) -> Value:
@@ -96,10 +95,6 @@ def _cat(call: Call) -> Value:
     dtype = call.dtype
     kept = [as_type(it, dtype) for it in parts if it.shape != (0,)]
     return concat(kept, call["dim"]) if kept else as_type(parts[0], dtype)
-
-
-def _stack(call: Call) -> Value:
-    return stack([as_type(it, call.dtype) for it in call["tensors"]], call["dim"])
 
 
 def _parts(call: Call) -> list[Value]:
@@ -189,18 +184,10 @@ def _extended(mode: str, call: Call) -> Value:
 
 def _places(call: Call) -> np.ndarray[Any, Any]:
     """Return, for each element of a view, the flat element of the first tensor that it is."""
-    x = call.x
-    flat = np.arange(x.size).reshape(x.shape)
-    if call.kind.startswith("diagonal"):
-        return np.asarray(np.diagonal(flat, call["offset"], call["dim1"], call["dim2"]))
+    flat = np.arange(call.x.size).reshape(call.x.shape)
     if call.kind.startswith("as_strided"):
         return _strided_places(call, flat)
-    axis = call.axis()
-    if call.kind.startswith("select"):
-        return np.asarray(np.take(flat, call["index"], axis))
-    chosen: list[Any] = [slice(None)] * x.rank
-    chosen[axis] = slice(call["start"], call["end"], call["step"])
-    return np.asarray(flat[tuple(chosen)])
+    return np.asarray(np.diagonal(flat, call["offset"], call["dim1"], call["dim2"]))
 
 
 def _strided_places(call: Call, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -248,7 +235,7 @@ def _slice_written(call: Call) -> Value:
         start, stop, step = slice(call["start"], call["end"], call["step"]).indices(x.shape[axis])
         source = as_type(call["src"], x.dtype)
         if step != 1:
-            return _written(call)
+            return NotImplemented  # type: ignore[no-any-return]
         wanted = (*x.shape[:axis], max(0, stop - start), *x.shape[axis + 1 :])
         source = broadcast(source, wanted)
     parts = [slice_axis(x, axis, 0, start), source, slice_axis(x, axis, max(start, stop), None)]
@@ -350,10 +337,10 @@ _RESHAPED = (
 )
 
 SHAPES: Mapping[str, Operator] = {
-    **dict.fromkeys(_SAME, _unchanged),
+    **dict.fromkeys(_SAME, lambda call: as_type(call.x, call.dtype)),
     **dict.fromkeys(_RESHAPED, _shaped),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to", "expand_copy"), _expand),
-    **dict.fromkeys(("permute", "permute_copy"), _permute),
+    **dict.fromkeys(("permute", "permute_copy"), lambda call: transpose(call.x, call["dims"])),
     **dict.fromkeys(("transpose", "t", "swapaxes", "swapdims", "transpose_copy"), _swapped),
     **dict.fromkeys(("select", "select_copy"), _select),
     **dict.fromkeys(("slice", "slice_copy"), _slice),
@@ -392,8 +379,9 @@ SHAPES: Mapping[str, Operator] = {
         ),
         _zeros,
     ),
+    "broadcast_in_dim": _broadcast_in_dim,
     "view": _view,
-    "stack": _stack,
+    "stack": lambda call: stack([as_type(it, call.dtype) for it in call["tensors"]], call["dim"]),
     "repeat_interleave": _repeat_interleave,
     "flip": _flip,
     "roll": _roll,
