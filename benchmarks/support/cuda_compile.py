@@ -7,6 +7,7 @@ What the assembler reports of both, and the instructions of their PTX, are held 
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -253,6 +254,7 @@ def writer(name: str) -> Callable[[Candidate], str]:
     space = SketchSpace(builders.gemm(m=32, n=32, k=32), TARGET, backend.limits(TARGET))
     (first,) = space.sample(1, np.random.default_rng(0))
     kernels_of(written(first), ARCHITECTURES[0])
+    gc.freeze()  # As in workers: a search for garbage looks at what is made afterwards only.
     return written
 
 

@@ -41,9 +41,9 @@ class Linear:
 
     def __add__(self, other: Linear | int) -> Linear:
         if isinstance(other, int):
-            return Linear(self.terms, self.constant + other)
+            return Linear(self.terms, self.constant + other) if other else self
         if not other.terms:
-            return Linear(self.terms, self.constant + other.constant)
+            return self + other.constant
         found = dict(self.terms)
         for name, value in other.terms:
             found[name] = found.get(name, 0) + value
@@ -53,6 +53,8 @@ class Linear:
         return self + other * -1
 
     def __mul__(self, factor: int) -> Linear:
+        if factor == 1:
+            return self
         if factor == 0:
             return Linear()
         return Linear(
@@ -213,7 +215,9 @@ class Digits:
         """The form with the values of all digits that are known."""
         if not self.fixed:
             return linear
-        constant, left, others = linear.constant, [], Linear()
+        constant = linear.constant
+        left: list[tuple[str, int]] = []
+        others: list[tuple[str, int]] = []
         for name, coefficient in linear.terms:
             if name in self.fixed:
                 constant += coefficient * self.fixed[name]
@@ -222,9 +226,17 @@ class Digits:
             operand = None if derived is None else self._settled(derived.operand)
             if derived is None or operand is None or operand == derived.operand:
                 left.append((name, coefficient))
-            else:
-                others = others + self._derived_again(derived, operand) * coefficient
-        return Linear(tuple(left), constant) + others
+                continue
+            again = self._derived_again(derived, operand)
+            constant += coefficient * again.constant
+            others += ((digit, value * coefficient) for digit, value in again.terms)
+        if not others:
+            same = len(left) == len(linear.terms)
+            return linear if same else Linear(tuple(left), constant)
+        found = dict(left)
+        for name, value in others:
+            found[name] = found.get(name, 0) + value
+        return _linear(found, constant)
 
     def _derived_again(self, derived: Derived, operand: Linear) -> Linear:
         """A digit that is derived from less, since some of what it follows from is known."""
