@@ -44,6 +44,8 @@ class Linear:
             return Linear(self.terms, self.constant + other) if other else self
         if not other.terms:
             return self + other.constant
+        if not self.terms:
+            return other + self.constant
         found = dict(self.terms)
         for name, value in other.terms:
             found[name] = found.get(name, 0) + value
@@ -115,6 +117,7 @@ class Digits:
     fixed: dict[str, int] = field(factory=dict)
     shifts: dict[str, int] = field(factory=dict)
     _names: dict[tuple[Derived, int, int], str] = field(factory=dict)
+    _sources: dict[str, frozenset[str]] = field(factory=dict)
 
     def counter(self, name: str, extent: int) -> Linear:
         """The counter of a loop that runs ``extent`` times."""
@@ -295,19 +298,20 @@ class Digits:
 
     def depends(self, linear: Linear, digit: str) -> bool:
         """Tell whether a form depends on a digit, through derived ones, too."""
-        return any(digit in (name, *self.sources(name)) for name in linear.digits)
+        return any(digit == name or digit in self.sources(name) for name, _ in linear.terms)
 
     def is_apart(self, linear: Linear, digit: str) -> bool:
         """Tell whether a form depends on a digit by its coefficient alone."""
         return not self.depends(linear.without(digit), digit)
 
-    def sources(self, name: str) -> Iterator[str]:
+    def sources(self, name: str) -> frozenset[str]:
         """The counters that a digit follows from."""
         if name not in self.derived:
-            yield name
-            return
-        for source in self.derived[name].operand.digits:
-            yield from self.sources(source)
+            return frozenset((name,))
+        if name not in self._sources:
+            found = map(self.sources, self.derived[name].operand.digits)
+            self._sources[name] = frozenset().union(*found)
+        return self._sources[name]
 
     @contextmanager
     def at(self, digit: str, value: int) -> Iterator[None]:
