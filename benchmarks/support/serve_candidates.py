@@ -144,7 +144,8 @@ class Server:
 
     def _load(self, number: int) -> None:
         lowered = self.backend.lower(self._request(number))
-        built, _ = compiler.generate_code(lowered.program, self.target, self.threads)
+        module = lowered.program.module
+        built, _ = compiler.generate_code(module, self.target, self.threads)
         names = (*(tensor.name for tensor in self.workload.inputs), *self.workload.outputs)
         executable = TVMExecutable(built, self.workload, names, self.threads)
         call = executable.bind(self.inputs, self.outputs)
