@@ -17,6 +17,7 @@ import ast
 import os
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,7 @@ QUICK = "not slow and not long"
 # hypothesis marks the tests that it draws cases for.
 PROPERTIES = f"hypothesis and {QUICK}"
 NOTHING_COLLECTED = 5
+MOST_BYTES = 8 << 30
 OPPOSITES: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.GtE,
     ast.GtE: ast.Lt,
@@ -113,6 +115,7 @@ def first_failure(packages: Path, tests: Sequence[str], chosen: str) -> str | No
             capture_output=True,
             text=True,
             timeout=1200,
+            preexec_fn=limit_memory,
         )
     except subprocess.TimeoutExpired:
         return tests[0]
@@ -120,6 +123,11 @@ def first_failure(packages: Path, tests: Sequence[str], chosen: str) -> str | No
     if failed is None and done.returncode not in (0, NOTHING_COLLECTED):
         return tests[0]
     return failed[1] if failed else None
+
+
+def limit_memory() -> None:
+    """Keep a loop that a mistake made endless from taking all memory of the machine."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
 
 
 def catcher(room: str, module: Path, packages: Path, chosen: str) -> str | None:
