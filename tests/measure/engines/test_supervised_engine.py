@@ -23,6 +23,8 @@ from autotune.measure.engines.supervised import (
     SupervisedEngine,
 )
 from autotune.measure.engines.supervisor import Supervisor, SupervisorSetup, decoded
+from autotune.measure.jobs import Reply
+from autotune.measure.pool import WorkerPool
 from autotune.measure.workers import EnginePool
 from autotune.process.channel import encode
 from autotune.process.errors import WorkerStartFailed
@@ -83,6 +85,23 @@ class TestSupervisedEngine(EngineSuite):
             cluster.fault = unchanged
         [warning] = host.engine.take_warnings()
         assert "dropped 3 answers that came late or twice" in warning
+
+    def test_equal_programs_that_are_built_at_the_same_time_are_all_answered(
+        self, host: EngineHost, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one_by_one = WorkerPool.poll
+
+        def all_at_once(pool: WorkerPool, seconds: float) -> list[Reply]:
+            """Return replies once all that was begun is done, as a slow thread finds them."""
+            replies = one_by_one(pool, seconds)
+            while pool.is_ready and not pool.idle:
+                replies += one_by_one(pool, seconds)
+            return replies
+
+        monkeypatch.setattr(WorkerPool, "poll", all_at_once)
+        replies = [host.reply(future) for future in [host.build() for _ in range(4)]]
+        assert [reply.kind for reply in replies] == ["done"] * 4, replies
+        assert len({reply.body["artefact"] for reply in replies}) == 1
 
     def test_nothing_builds_on_a_host_while_there_is_a_lease_there(self, host: EngineHost) -> None:
         with host.leased(host.timer()):

@@ -87,6 +87,30 @@ class _Files:
     store: ArtefactStore
     of_tasks: dict[str, set[str]] = field(factory=dict)
     of_jobs: dict[int, set[str]] = field(factory=dict)
+    # Programs whose files are gone, and the jobs that may have built the same meanwhile.
+    _taken: dict[str, tuple[bytes, set[int]]] = field(factory=dict)
+
+    def end_job(self, number: int, artefact: str | None) -> bytes | None:
+        """Forget a job; returns the content of the program that it has built, if any.
+
+        Jobs that are done at the same time may build the same program, of which there is one file.
+
+        Raises:
+            DamagedArtefact: its file is not what the job has written.
+        """
+        content = None
+        if artefact in self._taken and not self.store.has(artefact):
+            content, _ = self._taken[artefact]
+        elif artefact is not None:
+            content = self.store.content(artefact)
+        self.drop(self.of_jobs.pop(number, set()) | ({artefact} if artefact else set()))
+        if artefact is not None and content is not None:
+            self._taken[artefact] = content, set(self.of_jobs)
+        for digest, (_, jobs) in list(self._taken.items()):
+            jobs &= self.of_jobs.keys()
+            if not jobs:
+                del self._taken[digest]
+        return content
 
     def drop(self, digests: set[str]) -> None:
         """Delete those that nothing else needs."""
@@ -249,13 +273,7 @@ class Supervisor:
         if reply.number == _SPEED:
             self._join(reply)
             return
-        files = self._files
-        files.drop(files.of_jobs.pop(reply.number, set()))
-        content = None
-        artefact = reply.body.get("artefact")
-        if artefact is not None:
-            content = files.store.content(artefact)
-            files.drop({artefact})
+        content = self._files.end_job(reply.number, reply.body.get("artefact"))
         message = {
             "number": reply.number,
             "kind": reply.kind,
