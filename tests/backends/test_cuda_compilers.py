@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from autotune.backends.cuda_compilers import with_registers
+
 NVRTC = r"""
 #include <dlfcn.h>
 #include <stddef.h>
@@ -83,3 +87,24 @@ def test_of_two_nvrtcs_one_makes_what_the_driver_loads(tmp_path: Path) -> None:
         built(driver, DRIVER.replace("VERSION", str(version)))
         assert compiled(tmp_path, AUTOTUNE_LIBCUDA=str(driver))[1] == wanted
     assert compiled(tmp_path, AUTOTUNE_LIBCUDA="/nonexistent")[1] == "13.0"
+
+
+@pytest.mark.parametrize(
+    ("registers", "spilled", "bounds"),
+    [(32, 24, "896, 1"), (32, 0, "896"), (72, 24, "896"), (64, 8, "896, 1")],
+)
+def test_what_is_spilled_for_other_blocks_is_compiled_for_one(
+    registers: int, spilled: int, bounds: str
+) -> None:
+    source = "".join(
+        f'extern "C" __global__ void __launch_bounds__({threads}) {name}(float *A) {{}}'
+        for name, threads in (("first", "896"), ("second", "896, 2"))
+    )
+    report = "".join(
+        f"ptxas info    : Compiling entry function '{name}' for 'sm_80'\n"
+        f"    24 bytes stack frame, {spilled} bytes spill stores, {spilled} bytes spill loads\n"
+        f"ptxas info    : Used {registers} registers, used 1 barriers, 64 bytes smem\n"
+        for name in ("first", "second")
+    )
+    wanted = source.replace("(896) first", f"({bounds}) first")
+    assert with_registers(source, report) == wanted

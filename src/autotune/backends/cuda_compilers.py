@@ -30,6 +30,7 @@ __all__ = [
     "header_folders",
     "read_report",
     "run_nvcc",
+    "with_registers",
 ]
 
 COMPILER_VARIABLE = "AUTOTUNE_CUDA_COMPILER"
@@ -45,6 +46,13 @@ _ENTRY = re.compile(r"Compiling entry function '(\S+)'")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
+
+
+# Asked for of the assembler, to know what it has spilled.
+_REPORTING = "--ptxas-options=-v"
+_BLOCK_REGISTERS, _MOST_REGISTERS = 1 << 16, 255
+# Registers are given to a thread in pieces of so many.
+_REGISTER_STEP = 8
 
 
 # What generated source needs of the headers of CUDA and of libcu++ that it includes: NVRTC's wheel
@@ -200,7 +208,7 @@ class _Nvrtc:
     def explain(self, source: str, architecture: str) -> tuple[str, str]:
         for name, types in _EXPLAINING.items():
             getattr(self._library, name).argtypes = types
-        with self._compiled(source, architecture, ("--ptxas-options=-v",)) as program:
+        with self._compiled(source, architecture, ()) as program:
             ptx = self._text(program, "nvrtcGetPTXSize", "nvrtcGetPTX")
             return ptx.decode(), self._log(program)
 
@@ -217,12 +225,17 @@ class _Nvrtc:
             *(byref(program), code, b"kernels.cu", len(_HEADERS), texts, names),
         )
         try:
-            flags = [f"--gpu-architecture={architecture}", "--std=c++17", "-w", *options]
+            flags = [f"--gpu-architecture={architecture}", "--std=c++17", "-w", _REPORTING]
+            flags += options
             flags += [f"-I{folder}" for folder in header_folders()]
             given = (c_char_p * len(flags))(*(text.encode() for text in flags))
             if self._library.nvrtcCompileProgram(program, len(flags), given) != 0:
                 raise BuildFailed(f"nvrtc for {architecture}: {_errors_in(self._log(program))}")
-            yield program
+            if (again := with_registers(source, self._log(program))) != source:
+                with self._compiled(again, architecture, options) as found:
+                    yield found
+            else:
+                yield program
         finally:
             self._library.nvrtcDestroyProgram(byref(program))
 
@@ -315,13 +328,18 @@ def _nvcc() -> CudaCompiler | None:
     if version is None:
         return None
 
+    def run(source: str, architecture: str, options: Sequence[str]) -> tuple[bytes, str]:
+        flags = ("-std=c++17", _REPORTING, *options)
+        cubin, report = run_nvcc(nvcc, source, architecture, flags)
+        again = with_registers(source, report)
+        return (cubin, report) if again == source else run(again, architecture, options)
+
     def compiled(source: str, architecture: str, options: Sequence[str]) -> bytes:
-        return run_nvcc(nvcc, source, architecture, ("-std=c++17", *options))[0]
+        return run(source, architecture, options)[0]
 
     def explained(source: str, architecture: str) -> tuple[str, str]:
         with tempfile.TemporaryDirectory(prefix="autotune-cuda-") as folder:
-            keeping = ("--keep", f"--keep-dir={folder}", "-Xptxas", "-v")
-            _, report = run_nvcc(nvcc, source, architecture, ("-std=c++17", *keeping))
+            _, report = run(source, architecture, ("--keep", f"--keep-dir={folder}"))
             return Path(folder, "kernels.ptx").read_text(), report
 
     known = (int(version.group(1)), int(version.group(2)))
@@ -406,6 +424,27 @@ def read_report(text: str) -> tuple[KernelResources, ...]:
             KernelResources(kernel, int(registers.group(1)), memory, stack, stores, loads)
         )
     return tuple(sorted(found, key=lambda resources: resources.kernel))
+
+
+def with_registers(source: str, report: str) -> str:
+    """The source with ``__launch_bounds__(threads)`` -> ``__launch_bounds__(threads, 1)``.
+
+    Of kernels whose registers are spilled although a thread may have more: the assembler makes
+    room for further blocks on a multiprocessor, unless it is told that one will do.
+
+    Args:
+        source: CUDA C++.
+        report: The assembler's, on the kernels of this source.
+    """
+    for it in read_report(report):
+        bounds = re.search(rf"__launch_bounds__\((\d+)\) {it.kernel}\(", source)
+        if it.spill_stores and bounds is not None:
+            threads = int(bounds.group(1))
+            most = min(_MOST_REGISTERS, _BLOCK_REGISTERS // threads)
+            if it.registers <= most - _REGISTER_STEP:
+                wanted = f"__launch_bounds__({threads}, 1) {it.kernel}("
+                source = source.replace(bounds.group(), wanted)
+    return source
 
 
 def _errors_in(log: str) -> str:

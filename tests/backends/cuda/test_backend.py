@@ -8,10 +8,11 @@ from attrs import evolve
 
 from autotune.backends import BuildRequest, CudaExecutable, InvalidSchedule
 from autotune.backends.cuda import CudaBackend
+from autotune.backends.cuda_compilers import find_cuda_compiler, read_report
 from autotune.errors import UnsupportedTarget
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, conv2d, gemm, softmax
-from autotune.sketches import PipelineFetches
+from autotune.sketches import Candidate, PipelineFetches
 from autotune.spaces import SketchSpace
 from autotune.targets import Target, preset
 
@@ -50,6 +51,20 @@ def test_an_untuned_program_has_a_thread_for_each_result() -> None:
     assert isinstance(built, CudaExecutable)
     (launch,) = built.program.launches
     assert (launch.grid, launch.block) == ((3, 1, 1), (256, 1, 1))
+
+
+@pytest.mark.needs("nvrtc")
+def test_registers_are_not_spilled_to_make_room_for_other_blocks() -> None:
+    workload = gemm(m=1000, n=1000, k=1000, dtype="float16")
+    space = SketchSpace(workload, A100, CudaBackend().limits(A100))
+    (sketch,) = (it for it in space.sketches() if it.name == "shared-transposed")
+    values = (1024, 16, 1, 64, 1, 1, 1008, 18, 1, 14, 1, 4, 10, 5, 20, 1, 4, 0, 4, 64)
+    candidate = Candidate(sketch, values)
+    source = CudaBackend().show(BuildRequest(workload, None, candidate, A100, threads=1))
+    explain = find_cuda_compiler().explain
+    assert explain is not None
+    (kernel,) = read_report(explain(source, "sm_80")[1])
+    assert kernel.spill_stores == 0 and kernel.registers <= 72
 
 
 def test_a_cpu_and_old_devices_are_refused() -> None:
