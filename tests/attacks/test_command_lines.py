@@ -149,7 +149,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--results": PLACES,
     "--csv": PLACES,
 }
-"""What is wrong for each option. Other options take anything, or nothing."""
+"""Values that are wrong for each option. Other options take anything, or nothing."""
 
 # No value of these is wrong, or only together with another option.
 ANYTHING = {"--function", "--importer", "--run", "--help", "--force"}
@@ -286,7 +286,7 @@ AIMED = {
     "tensors of 12 TiB": (square(2**20), f"its inputs and outputs are {3 * 4 * 2**40} bytes"),
     "tensors beyond 64 bits": (square(2**32), f"its inputs and outputs are {3 * 4 * 2**64} byt"),
 }
-"""What went wrong once, and the words that say it."""
+"""Command lines that went wrong once, and the words that say it."""
 
 
 @pytest.mark.parametrize("case", sampled(AIMED, now=len(AIMED)))

@@ -53,7 +53,7 @@ OF_THE_HOST = (
     *("autotune.store.sqlite", "autotune.targets.resolution"),
     *("concurrent.futures", "pandas", "rich", "scipy", "sqlite3", "torch", "tvm"),
 )
-"""What takes its time to import, and is of no use to a worker of the built-in backend."""
+"""Modules that take long to import, and are of no use to a worker of the built-in backend."""
 
 
 def test_a_worker_imports_what_it_needs() -> None:

@@ -11,7 +11,7 @@ __all__ = ["PAGE", "Truth", "behead", "check", "cut", "flip", "scribble", "zero"
 PAGE = 4096
 """Bytes of a page."""
 Truth = dict[tuple[str, int], Record]
-"""What was stored, by run and trial."""
+"""Records that were stored, by run and trial."""
 
 
 def flip(data: bytearray, rng: random.Random) -> None:

@@ -19,7 +19,7 @@ ONE_OR_MORE = [
     pytest.param(1, marks=pytest.mark.slow, id="one"),
     pytest.param(3, marks=pytest.mark.long, id="more"),
 ]
-"""How many programs of a workload are compiled and run at most."""
+"""Most programs of a workload that are compiled and run."""
 
 RIGHT, WRONG = "right", "wrong"
 

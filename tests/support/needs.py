@@ -120,7 +120,7 @@ PACKAGES: Mapping[str, Callable[[], bool]] = {
     "openmp": _has_openmp,
     "torch of CUDA": _has_torch_of_cuda,
 }
-"""What an environment of tox has or has not, as it says by ``--has``."""
+"""Packages that an environment of tox has or has not, as it says by ``--has``."""
 
 MACHINE: Mapping[str, tuple[Callable[[], bool], str]] = {
     **{
@@ -146,7 +146,7 @@ MACHINE: Mapping[str, tuple[Callable[[], bool], str]] = {
     "no root": (lambda: os.getuid() != 0, "root may read everything"),
     "root": (lambda: os.getuid() == 0, "only root can become somebody else"),
 }
-"""What a machine has or has not, whatever environments install, and what is said of the latter."""
+"""Facts of a machine, whatever environments install, and what is said of the latter."""
 
 
 def _has_cuda_header() -> bool:

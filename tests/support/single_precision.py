@@ -19,7 +19,7 @@ SPECIAL: Singles = np.array(
     + [88.72283, 88.72284, -87.33, -103.97, -103.98, -104.1, 1.17549435e-38, 1.1754942e-38],
     np.float32,
 )
-"""Where functions overflow, vanish, or are given no number."""
+"""Arguments where functions overflow, vanish, or are given no number."""
 
 # Every 4099th number of single precision: a prime, so that all exponents and signs occur.
 ARGUMENTS: Singles = np.concatenate(

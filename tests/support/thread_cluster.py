@@ -11,7 +11,7 @@ from autotune.measure.engines.supervised import Node, OnEvent
 from autotune.measure.engines.supervisor import Supervisor, SupervisorSetup
 
 Fault = Callable[[bytes], Sequence[bytes]]
-"""What arrives of an event: nothing, the same twice, or another one."""
+"""Function from an event to what arrives of it: nothing, the same twice, or another one."""
 
 
 def unchanged(data: bytes) -> Sequence[bytes]:

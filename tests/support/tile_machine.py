@@ -77,9 +77,9 @@ class TileMachine:
 
     def __init__(self, *, grants: bool = True) -> None:
         self.counts: Counter[str] = Counter()
-        """How often each was called."""
+        """Number of calls of each."""
         self.faults: list[str] = []
-        """What went wrong."""
+        """Faults so far."""
         self.asked: list[tuple[int, ...]] = []
         """System calls that were made."""
         self._grants = grants

@@ -151,7 +151,7 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
 
 
 UNFENCED, UNSHARED, CHANGED, CUT_OFF = 10, 13, 14, 15
-"""What programs end with: see ``cuda_warpgroups.hpp``."""
+"""Exit codes of programs: see ``cuda_warpgroups.hpp``."""
 
 _WAIT, _BARRIER = "autotune_wgmma_wait();", "__syncthreads();"
 _SHARE, _END = "autotune_wgmma_share();", "autotune_wgmma_end<4>("

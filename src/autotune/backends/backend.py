@@ -252,12 +252,12 @@ class Backend(ABC):
     element_types: frozenset[str] = frozenset(ELEMENT_TYPES)
     """Names of those that its programs can have; see :meth:`check_workload`."""
     simulated_times: bool = False
-    """Whether its programs say how long they would take, and no such time passes.
+    """True if its programs say how long they would take, and no such time passes.
 
     Nothing can be said then on whether a latency is plausible, and nothing is checked.
     """
     default_schedule: str = ""
-    """What the schedule is called that programs get where nobody chooses one, "" where there is
+    """Name of the schedule that programs get where nobody chooses one, "" where there is
     none: ``TVM's default schedule``. Tuned programs then have to beat it, too; :meth:`lower` and
     :meth:`show` are given the candidate that :func:`autotune.sketches.baseline_candidate` makes,
     and raise InvalidSchedule where there is none for a program."""
@@ -271,9 +271,10 @@ class Backend(ABC):
     the space of a run refuses; "" where there is none. Tasks of networks fall back to it."""
 
     worker_modules: tuple[str, ...] = ()
-    """What a worker imports to build and run programs. Workers are forked from a process that
-    has imported these, where the backend is of autotune itself: importing them starts no thread,
-    and reads no variable of :meth:`worker_environment` that two runs may set differently."""
+    """Modules that a worker imports to build and run programs. Workers are forked from a process
+    that has imported these, where the backend is of autotune itself: importing them starts no
+    thread, and reads no variable of :meth:`worker_environment` that two runs may set to
+    different values."""
 
     def __init__(self, context: Context | None = None) -> None:  # noqa: B027
         """A backend is made like every other part, and needs nothing."""

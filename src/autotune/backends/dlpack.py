@@ -29,7 +29,7 @@ CPU, CUDA, CUDA_MANAGED = 1, 2, 13
 """``DLDeviceType``: memory of the host, of a device, and what both see."""
 
 DEFAULT_STREAM = 1
-"""What ``__dlpack__`` calls CUDA's legacy default stream."""
+"""Number of CUDA's legacy default stream in ``__dlpack__``."""
 
 _UNUSED = b"dltensor"
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}
@@ -75,7 +75,7 @@ _is_unused = _function("PyCapsule_IsValid", ctypes.c_int, c_void_p, c_char_p)
 _pointer_in = _function("PyCapsule_GetPointer", c_void_p, c_void_p, c_char_p)
 
 _given: dict[int, tuple[Any, ...]] = {}
-"""What is kept alive for others, by the address of its structure."""
+"""Objects that are kept alive for others, by the address of their structure."""
 
 
 class TensorView(NamedTuple):

@@ -335,4 +335,4 @@ KINDS: Mapping[str, tuple[str, tuple[bytes, ...], tuple[bytes, ...]]] = MappingP
         "export": ("", (), ()),
     }
 )
-"""What is written: what a user calls it, how it begins, and what its beginning holds."""
+"""Kinds of written files: what a user calls each, how it begins, and what its beginning holds."""

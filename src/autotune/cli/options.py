@@ -150,7 +150,7 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "protocol": {"metavar": "NAME|K=V", "multiple": True},
 }
 BEGAN = "autotune.began"
-"""When the command began, by the monotonic clock, among the context's ``meta``."""
+"""Key of the command's beginning, by the monotonic clock, among the context's ``meta``."""
 TUNING = (
     "target",
     "preset",

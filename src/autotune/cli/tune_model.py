@@ -43,7 +43,7 @@ __all__ = ["command"]
 
 GRACE_SECONDS = 5.0
 GRACE_SHARE = 0.05
-"""How much longer than its time a call may take before it says so: the larger of the two."""
+"""Excess over its time that a call may take before it says so: the larger of the two."""
 
 EPILOG = """\b
 Examples:

@@ -36,7 +36,7 @@ TORCH_NAME = "torch (cuBLAS, cuDNN)"
 ONEDNN_NAME = "torch (oneDNN)"
 REPEATS = 3
 MOST_REPEATS = 9
-"""Where the fastest repetitions do not agree, there are more, up to this many."""
+"""Most repetitions, of which there are more where the fastest ones do not agree."""
 MOST_SPREAD = 1.2
 
 

@@ -138,7 +138,7 @@ _RATES = tuple(f"1/{unit}" for unit in UNITS)
 SOURCES = ("wall", "stdout", "json", "function")
 METHODS = ("allclose", "bitexact")
 BUILD_PLACEHOLDERS = ("workdir", "threads")
-"""What a build command may name beside parameters."""
+"""Names that a build command may use beside parameters."""
 RUN_PLACEHOLDERS = ("workdir", "threads", "output")
 _DTYPES = re.compile(r"(float(16|32|64)|u?int(8|16|32|64)|complex(64|128)|bool)")
 _LARGEST_HASHED = 256 << 20

@@ -48,9 +48,9 @@ _PRIMITIVES: Mapping[type[Any], tuple[tuple[type[Any], ...], str]] = {
 _MOST_SHOWN = 80
 
 _forms: list[Forms] = []
-"""What modules registered, in the order in which they were imported."""
+"""Forms that modules registered, in the order in which they were imported."""
 _registered = {False: 0, True: 0}
-"""How many of them either converter has."""
+"""Number of them that either converter has."""
 _registering = RLock()
 
 

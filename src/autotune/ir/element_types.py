@@ -145,7 +145,7 @@ ELEMENT_TYPES: Mapping[str, ElementType] = MappingProxyType(
         "float64": ElementType("float64", 2.0**-52),
     }
 )
-"""Those of the core, which registers them like a plugin."""
+"""Types of the core, which registers them like a plugin."""
 
 
 def element_type(name: str) -> ElementType:

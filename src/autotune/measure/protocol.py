@@ -17,7 +17,7 @@ from autotune.ir.converter import JsonForm
 PROTOCOL_VERSION = "3"
 
 PHASES = ("start", "task", "build", "load", "verify", "run", "observe")
-"""What a candidate goes through, in a worker that was started; each phase has a deadline."""
+"""Phases of a candidate, in a worker that was started; each phase has a deadline."""
 
 # Deadlines do not change what is measured, only what is given up on, and that is retried.
 _NOT_IN_IDENTITY = (

@@ -273,7 +273,7 @@ class Batch(Generic[_Trial]):
 _PHASES = ("build", "observe")
 
 Span = tuple[float, float]
-"""When something began and ended, in monotonic seconds."""
+"""Beginning and end of something, in monotonic seconds."""
 
 
 class Building:

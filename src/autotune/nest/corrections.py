@@ -37,7 +37,7 @@ from autotune.sketches.intrinsics import find_intrinsic
 __all__ = ["SHIFT", "with_corrections"]
 
 SHIFT = 128
-"""What makes an unsigned byte of a signed one."""
+"""Addend that makes an unsigned byte of a signed one."""
 
 # Four rows by 1024 x 1024 weights are 0.84 to 1.09 times as fast as with corrections in each call,
 # 32 rows by 2048 x 1008 are 1.4 times as fast (one thread of a Zen 4).

@@ -525,7 +525,7 @@ _MOST_FLOP = 4e9
 _MOST_SHARE = 0.02
 """Nor are those of which the check takes a larger part of the time, which it is there to save."""
 _SECONDS_PER_PROGRAM = 0.15
-"""How long a program without a record takes to be drafted, printed and compiled."""
+"""Time that drafting, printing and compiling a program without a record takes."""
 _SECONDS_PER_TRIAL = 1.0
 """About what the first candidate of a program takes, and to build and time it again at the end."""
 _BUILT_BYTES_PER_SECOND = 1e8

@@ -112,15 +112,15 @@ class NetworkProgram(ABC):
     """A model, prepared and cut into tasks."""
 
     name: str
-    """What a person calls the model: the name of its class, or of its file."""
+    """Model's name for people: the name of its class, or of its file."""
     backend: str
     """Name of the backend whose programs the tasks are."""
     kernel_backends: tuple[str, ...] = ()
-    """As of :meth:`Frontend.kernel_backends`; set by who loads the network."""
+    """Backends of :meth:`Frontend.kernel_backends`; set by whoever loads the network."""
     tasks: tuple[NetworkTask, ...]
     """In the order of their first call. Two may compute the same."""
     passes: tuple[PassReport, ...]
-    """What was done to the graph, in order."""
+    """Passes over the graph, in order."""
     inputs: tuple[NetworkTensor, ...]
     outputs: tuple[NetworkTensor, ...]
     writes: tuple[str, ...] = ()
@@ -128,19 +128,19 @@ class NetworkProgram(ABC):
     outputs, in this order; a call of the built network writes them into what it was given, or
     keeps them, and returns the rest."""
     state: Mapping[str, Any] = MappingProxyType({})
-    """What the model holds and writes itself, by name: arrays as they are before the first call.
+    """State that the model holds and writes itself, by name: arrays as before the first call.
     What :meth:`build` makes takes them behind :attr:`inputs`; who calls it keeps them."""
     fixed: FixedInputs | None = None
-    """What became of :attr:`LoadOptions.asked`; None where the frontend does not take it."""
+    """Inputs fixed by :attr:`LoadOptions.asked`; None where the frontend does not take it."""
     weight_bytes: int = 0
-    """What building the network copies, and :meth:`CompiledNetwork.save` writes, beside code."""
+    """Bytes beside code that building the network copies, as :meth:`CompiledNetwork.save` does."""
     yardstick: str = "the model itself"
-    """What the last call of :meth:`reference` computed with, for messages."""
+    """Means by which the last call of :meth:`reference` computed, for messages."""
     eps: float = 0.0
     """Of the floats that it computes with inside, of those with the fewest digits
     (:attr:`autotune.ir.element_types.ElementType.eps`); 0 where its outputs say it."""
     wide: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
-    """What the model computed in float32 before it was converted to half precision; set by who
+    """Model in float32, as it was before it was converted to half precision; set by who
     converted it, and then compared with in place of :meth:`reference`."""
 
     @abstractmethod
@@ -226,11 +226,11 @@ class Frontend(ABC):
 
     name: str
     sources: tuple[str, ...]
-    """What it reads, in words, for messages: ``("a torch module", "an .onnx file")``."""
+    """Models that it reads, in words, for messages: ``("a torch module", "an .onnx file")``."""
     passes: tuple[str, ...]
     """Names of the passes that :attr:`LoadOptions.passes` can replace, in order."""
     formats: tuple[str, ...] = ()
-    """How the names of the files end that it reads: ``(".onnx",)``."""
+    """Suffixes of the files that it reads: ``(".onnx",)``."""
     backend: str = ""
     """The backend of all networks that it reads, whose workers start while it reads one; "" where
     that depends on the network. Where it depends on the target, :meth:`backend_for` says it."""

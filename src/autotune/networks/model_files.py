@@ -14,7 +14,7 @@ from autotune.process.error_codec import refusing
 __all__ = ["check_file"]
 
 SECONDS = 300.0
-"""How long a file may be read, the import of its reader included."""
+"""Time limit for reading a file, the import of its reader included."""
 
 _MODULE = "autotune.networks.model_files"
 

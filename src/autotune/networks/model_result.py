@@ -520,7 +520,7 @@ def _listed(names: tuple[str, ...], most: int = 5) -> str:
 
 
 OUTSIDE = "outside the tasks"
-"""What the gap is called that no task has: calls of the virtual machine, and memory."""
+"""Name of the gap that no task has: calls of the virtual machine, and memory."""
 
 _AGREES = 0.1
 """An estimate that is off by no more than this part of itself needs no explanation."""

@@ -40,13 +40,13 @@ REPEATS = 10
 _LEAST_SECONDS = 0.5
 _MOST_REPEATS = 1000
 TIMING_SECONDS = 2.0
-"""How long it takes to time a network that is not slow."""
+"""Time that timing a network takes that is not slow."""
 
 NAIVE_FLOP_PER_SECOND = 1e9
 """About what a program without a schedule does: one that was not timed is counted so."""
 
 _SAVED_BYTES_PER_SECOND = 6e7
-"""How fast weights are written into a shared library on processors that nothing else uses: the
+"""Speed of writing weights into a shared library on processors that nothing else uses: the
 compiler makes an object of them, which the linker copies."""
 
 

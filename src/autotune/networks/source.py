@@ -393,7 +393,7 @@ def _like(example: Any, array: Any) -> Any:
 
 
 PRECISIONS = ("float16", "bfloat16")
-"""What a module of float32 is converted to."""
+"""Types that a module of float32 is converted to."""
 
 
 def check_precision(precision: str | None) -> str | None:

@@ -88,7 +88,7 @@ OTHER_TUNERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )
-"""What other tuners call parts, by kind: what it is here."""
+"""Names of parts in other tuners, by kind: the name here."""
 
 
 def where_it_is(kind: str, name: str, failed: Container[str] = ()) -> str:

@@ -49,7 +49,7 @@ _CORE_TABLES = {
     "step": "autotune.sketches.steps:CORE_STEP_NAMES",
     "target": "autotune.targets.resolution:CORE_NAMES",
 }
-"""Where the names of the core's own are, of kinds that it does not register."""
+"""Tables with the names of the core's own, of kinds that it does not register."""
 
 _WHOLE = ("dtype", "intrinsic", "step", "target")
 """Kinds whose names mean something in programs and files, which other parts of a plugin write:

@@ -63,7 +63,7 @@ API_CHANGES: Mapping[int, str] = MappingProxyType(
         "that of a measurer has a `setup`",
     }
 )
-"""What each version changed, for plugins that were written for the one before."""
+"""Changes of each version, for plugins that were written for the one before."""
 
 API_VERSION_ATTRIBUTE = "AUTOTUNE_API_VERSION"
 """Module attribute by which a plugin says which version it was written for."""

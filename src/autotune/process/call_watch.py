@@ -15,7 +15,7 @@ from autotune.process.errors import WorkerStartFailed
 __all__ = ["CALL_SECONDS", "CallWatch", "under_watch"]
 
 CALL_SECONDS = 900.0
-"""How long one call of a plugin in this process may take."""
+"""Time limit for one call of a plugin in this process."""
 
 _GRACE_SECONDS = 15.0
 _SCRIPT = str(Path(__file__).with_name("watcher.py"))

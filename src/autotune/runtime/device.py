@@ -57,10 +57,10 @@ BUSY_VARIABLE = "AUTOTUNE_ALLOW_BUSY_GPU"
 """Environment variable that, set to 1, allows a device that others use."""
 
 DEFAULT_STREAM = 0
-"""Where copies and fills are made."""
+"""Stream of copies and fills."""
 
 GUARD, GUARD_BYTES = 0xA7, 4096
-"""What lies before and after a guarded array, to notice that it was written to."""
+"""Bytes before and after a guarded array, to notice that it was written to."""
 
 _ALIGNMENT = 256
 # A context, with what drivers and displays keep, takes less than that.

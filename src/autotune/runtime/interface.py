@@ -14,7 +14,7 @@ class CompiledNetwork(ABC):
     """A network that runs."""
 
     saves_state: bool = False
-    """Whether what :meth:`save` writes holds the model's state itself; else it has the state among
+    """True if what :meth:`save` writes holds the model's state itself; else it has the state among
     its inputs and outputs."""
 
     @property

@@ -16,7 +16,7 @@ from autotune.targets import CudaDriver
 __all__ = ["LoadedKernels", "Parameters"]
 
 Parameters = Sequence[Sequence[Any]]
-"""What the launches of a program are given, in order."""
+"""Arguments of the launches of a program, in order."""
 
 
 @frozen(eq=False)

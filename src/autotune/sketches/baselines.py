@@ -22,11 +22,11 @@ __all__ = [
 ]
 
 UNTUNED = "naive loop nest"
-"""What the untuned program is called: the one that was imported, without a schedule."""
+"""Name of the untuned program: the one that was imported, without a schedule."""
 
 
 DEFAULT_CONFIGURATION = "default configuration"
-"""What the untuned program is shown as where it is external."""
+"""Name under which the untuned program is shown where it is external."""
 
 
 def baseline_label(workload: Workload, name: str) -> str:

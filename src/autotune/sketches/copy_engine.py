@@ -20,7 +20,7 @@ MOST_BOX_EXTENT = 256
 """Elements of a box along each dimension."""
 
 VECTOR_BYTES = 16
-"""What stays together where rows are swizzled; distances in memory are multiples of it."""
+"""Bytes that stay together where rows are swizzled; distances in memory are multiples of it."""
 
 SWIZZLED_ROW_BYTES = (32, 64, 128)
 """Bytes of a row, where rows are swizzled."""

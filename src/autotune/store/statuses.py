@@ -14,4 +14,4 @@ OUTCOME_STATUSES = (
     "implausible",
 )
 RETRIABLE_STATUSES = ("crash", "timeout", "implausible")
-"""Those for which the machine may have been at fault: a later run may try again."""
+"""Statuses for which the machine may have been at fault: a later run may try again."""

@@ -423,7 +423,7 @@ _KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[str, Mapping[str, str]], s
     "cuda": (("model", "arch"), _cuda),
     "llvm": (("mcpu", "num-cores", "device"), _llvm),
 }
-"""What is read of each kind of target, and what turns it into a name."""
+"""Facts that are read of each kind of target, and the function that makes a name of them."""
 
 
 _ATTRIBUTES = {

@@ -298,7 +298,7 @@ def _check_fields(data: object, kind: type[Any]) -> None:
 
 
 TF32_SUFFIX = "-tf32"
-"""What the name of a target ends in that allows it."""
+"""Suffix of the names of targets that allow it."""
 
 TF32_EPS = 2.0**-10
 """The distance of 1 to the next number of 10 bits."""

@@ -74,7 +74,7 @@ class PackingSuite:
     """
 
     packs_ahead: bool = True
-    """Whether programs are given what ``prepack`` packs; otherwise they pack it in every call."""
+    """True if programs are given what ``prepack`` packs; otherwise they pack it in every call."""
 
     @pytest.fixture
     def packing_candidate(self, backend: Backend, target: Target, workload: Workload) -> Candidate:
@@ -138,7 +138,7 @@ class BackendSuite(PackingSuite):
     """Modules that importing the backend must not import, such as the compiler's package."""
 
     runs_in_place: bool = True
-    """Whether programs run on the caller's arrays; those for a device run on copies."""
+    """True if programs run on the caller's arrays; those for a device run on copies."""
 
     @pytest.fixture
     def backend(self) -> Backend:

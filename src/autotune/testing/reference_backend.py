@@ -204,7 +204,7 @@ MISCONDUCT: Mapping[str, Callable[[], None]] = {
     "files": _files,
     "environment": os.environ.clear,
 }
-"""What goes wrong, by name."""
+"""Kinds of misconduct, by name."""
 
 
 REFERENCE_BACKEND = "autotune.testing.reference_backend:ReferenceBackend"

@@ -16,7 +16,7 @@ from autotune.spaces.search_space import SearchSpace
 SearchSpaceFactory = Callable[[], SearchSpace]
 
 ENUMERATED = 2000
-"""How much of a space is enumerated; one with fewer candidates is checked completely."""
+"""Number of candidates that are enumerated; a space with fewer is checked completely."""
 
 
 class SearchSpaceSuite:

@@ -47,13 +47,13 @@ __all__ = [
 ]
 
 SECONDS = 120.0
-"""How long a compiler may take to read a program and answer, its import included."""
+"""Time limit for a compiler to read a program and answer, its import included."""
 
 SECONDS_PER_RECORD = 60.0
-"""How much longer, for every record that it exports."""
+"""Further time for every record that it exports."""
 
 SECONDS_PER_MEBIBYTE = 300.0
-"""How much longer, for every mebibyte of another tool's records."""
+"""Further time for every mebibyte of another tool's records."""
 
 _MODULE = "autotune.tuning.foreign_programs"
 

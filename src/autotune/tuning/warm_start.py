@@ -21,7 +21,7 @@ __all__ = ["WarmStart", "find_warm_starts", "seed_limit"]
 MOST_SOURCES = 8
 """Recorded workloads that a task begins with."""
 SEED_SHARE = 8
-"""One trial in so many is that of a seed, and one of a task in any case."""
+"""Number of trials of which one is that of a seed; a task has one in any case."""
 MOST_TRAINING = 64
 """Records of a workload that a cost model learns from before the first trial."""
 MOST_TRAINING_OF_RUN = 512
@@ -90,7 +90,7 @@ def find_warm_starts(
 
 
 _Lessons = dict[tuple[MeasureKey, str], list[Observation]]
-"""What there is to learn, by the conditions and the workload."""
+"""Observations to learn from, by the conditions and the workload."""
 
 
 def _seeds(task: TaskRun, nearest: Sequence[Neighbour], most: int) -> dict[Neighbour, Candidate]:

@@ -25,7 +25,7 @@ from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, gemm, s
 Made = tuple[str, int, int]
 """An operation, and the places of the tensors that it reads: inputs first, then stages."""
 Plan = tuple[int, tuple[Made, ...], tuple[int, ...]]
-"""How many inputs, what is made of them, and the places of the outputs."""
+"""Number of inputs, the stages made of them, and the places of the outputs."""
 
 KNOWN = (*SMALL_WORKLOADS.values(), *VARIED_WORKLOADS)
 

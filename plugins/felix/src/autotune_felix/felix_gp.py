@@ -316,7 +316,7 @@ class Process:
 
 
 Fit = Callable[[Values, Values, Groups, Values, Scales], Process]
-"""What makes a process of outcomes: :func:`conditioned`, or :func:`fitted`."""
+"""Maker of a process of outcomes: :func:`conditioned`, or :func:`fitted`."""
 
 
 def conditioned(

@@ -15,7 +15,7 @@ Reals = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 FLOOR_TOLERANCE = 1e-9
-"""What may lack to a whole number that counts as that number: a projection misses by rounding."""
+"""Distance below a whole number that still counts as it: a projection misses by rounding."""
 
 
 def project(points: Reals, low: Reals, high: Reals, mass: Reals) -> Reals:

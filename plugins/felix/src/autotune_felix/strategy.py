@@ -284,7 +284,7 @@ def _shared(order: Positions, owners: Positions, most: int) -> Positions:
 
 
 Contains = Callable[[Whole], NDArray[np.bool_]]
-"""Whether configurations [n, params] of the sketch are in the space, [n]."""
+"""Membership of configurations [n, params] of the sketch in the space, [n]."""
 
 
 @frozen(eq=False)

@@ -152,7 +152,7 @@ def importances(matrix: Matrix, scores: NDArray[np.float64]) -> NDArray[np.float
 
 
 FEWEST_KEYS = 2
-"""One key is always dropped: with a single one nothing would be shared."""
+"""Fewest keys: one is always dropped, and with a single one nothing would be shared."""
 
 TRIES = 4
 """Draws until a child differs from both parents, where such a child exists."""

@@ -69,7 +69,7 @@ DISTRIBUTIONS = {
         keeps_partial_indices=False,
     ),
 }
-"""Those that the backend runs on, by root package; the first that is installed is used."""
+"""Bindings that the backend runs on, by root package; the first that is installed is used."""
 
 
 class BindingsMissing(AutotuneError):

@@ -177,8 +177,8 @@ def needs_openmp(lowered: Lowered) -> bool:
 
 
 DEFAULT_SCHEDULE = "MLIR's default pipeline"
-"""What users of MLIR have without a schedule: its passes fuse elementwise operations, and, for
-several threads, make loops parallel that carry nothing, which OpenMP then runs."""
+"""Schedule that users of MLIR have without choosing one: its passes fuse elementwise operations,
+and, for several threads, make loops parallel that carry nothing, which OpenMP then runs."""
 
 PRINTED = ("convert-scf-to-cf", "convert-to-llvm")
 """Passes from a printed program to LLVM's dialect."""

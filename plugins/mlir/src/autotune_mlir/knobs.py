@@ -287,7 +287,7 @@ READ_OPERATIONS = (
     "smt.not",
     "smt.xor",
 )
-"""What may be asserted."""
+"""Operations that may be asserted."""
 
 
 def constraint_texts(

@@ -23,13 +23,13 @@ VARIABLE = "AUTOTUNE_OPENMP"
 """Environment variable with the path of the runtime's library."""
 
 INSTALL = "`pip install intel-openmp`, or on Debian `apt install libomp5-19`"
-"""What to install when there is none."""
+"""Packages to install when there is none."""
 
 ADVICE = (
     f"programs for several threads need LLVM's OpenMP runtime: {INSTALL}; "
     f"or set {VARIABLE} to the path of a libomp.so"
 )
-"""What to do where it is missing."""
+"""Advice where it is missing."""
 
 # GNU's runtime is another one: it lacks the functions that LLVM's programs call.
 _BLOCK_TIME = "200us"

@@ -38,7 +38,7 @@ OTHER_BLOCKS = (
     "scans, or reduces truth values, to several tensors in one block, or over windows of "
     "different sizes, and this package schedules other blocks for them"
 )
-"""What programs do whose traces TVM and this package do not share."""
+"""Description of programs whose traces TVM and this package do not share."""
 
 _BEFORE_EQUALS = 1 - 1e-6
 

@@ -7,7 +7,7 @@ from typing import Any
 __all__ = ["PIPELINE", "register"]
 
 PIPELINE = "autotune"
-"""What ``relax.get_pipeline`` and ``tvm.tirx.get_tir_pipeline`` call them."""
+"""Name by which ``relax.get_pipeline`` and ``tvm.tirx.get_tir_pipeline`` find them."""
 
 
 def register() -> None:

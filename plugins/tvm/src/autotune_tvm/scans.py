@@ -24,7 +24,7 @@ __all__ = ["COMBINE", "Continuation", "continuation", "opened", "scan_block", "w
 COMBINE: Mapping[str, Any] = MappingProxyType(
     {"add": tirx.Add, "mul": tirx.Mul, "max": tirx.Max, "min": tirx.Min}
 )
-"""How combiners are called in TIR."""
+"""Operators of TIR, by combiner."""
 
 _CONDITIONAL = Op.get("prim.if_then_else")
 

@@ -69,7 +69,7 @@ BODIES = {
     "ends_server": "kill(getppid(), SIGKILL); kill(getpid(), SIGKILL);",
     "slow": "usleep(300000);",
 }
-"""What happens after the product, by name."""
+"""Faults that follow the product, by name."""
 
 
 def artefact(folder: Path, name: str) -> bytes:

@@ -37,7 +37,7 @@ FAULTS = MappingProxyType(
         "nothing": "",
     }
 )
-"""What a kernel does that follows those of the program, with the first input and the output."""
+"""Faults of a kernel that follows those of the program, with the first input and the output."""
 
 _KERNEL = """
 extern "C" __global__ void fault_kernel(void* input, void* output) { BODY }

@@ -32,7 +32,7 @@ from autotune.targets import Target, preset
 from autotune.testing.programs import check_program
 
 DATA = Path(__file__).parent / "data"
-"""What `tuned_by_tvm` wrote for `layer` and `rows`, six trials each."""
+"""Records that `tuned_by_tvm` wrote for `layer` and `rows`, six trials each."""
 
 MACHINE = preset("haswell-2core")
 FORMAT = "metaschedule"

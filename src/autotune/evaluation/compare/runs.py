@@ -217,7 +217,7 @@ class Arena:
 
 
 AFTER_A_RUN = Arena()
-"""How the best programs of one run take turns after it."""
+"""Turns that the best programs of one run take after it."""
 
 
 def long_protocol(turns: int, turn_seconds: float) -> MeasureProtocol:

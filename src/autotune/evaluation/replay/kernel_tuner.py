@@ -40,7 +40,7 @@ COMPARED = (
     "random_sample",
     "simulated_annealing",
 )
-"""Those that are meant by ``kernel-tuner`` alone: all that need no further package."""
+"""Strategies that ``kernel-tuner`` alone stands for: all that need no further package."""
 
 _PACKAGE = "kernel_tuner"
 _CALLS_PER_EVALUATION = 1000

@@ -20,7 +20,7 @@ from autotune.spaces.parameters import Value
 __all__ = ["KernelTunerStrategy"]
 
 _FAILED = sys.float_info.max
-"""What Kernel Tuner has as the cost of a configuration that does not compile or run."""
+"""Kernel Tuner's cost of a configuration that does not compile or run."""
 
 
 class KernelTunerStrategy:

@@ -31,13 +31,13 @@ SUFFIX = ".autotune.json"
 UNSET = "None"
 """The value of a parameter that a configuration does not set, and others do."""
 _LAUNCH = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override", "pre_hook")
-"""What a configuration has beside the arguments of the kernel."""
+"""Fields of a configuration beside the arguments of the kernel."""
 _OPTIONAL = ("maxnreg", "ir_override", "pre_hook")
-"""What most configurations leave out, and is no parameter then."""
+"""Fields that most configurations leave out, and that are no parameters then."""
 _FAILURE = "Triton did not compile it, or it needs more than the device has"
 _MILLISECOND = 1e-3
 _QUANTILES = ("p50", "p20", "p80")
-"""Which quantiles ``do_bench`` is asked for."""
+"""Quantiles that ``do_bench`` is asked for."""
 
 
 @frozen

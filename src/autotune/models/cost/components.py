@@ -45,7 +45,7 @@ from autotune.targets import Target
 __all__ = ["CPU_COMPONENTS", "CYCLE", "GPU_COMPONENTS", "cpu_components", "gpu_components"]
 
 CPU_COMPONENTS = ("arithmetic", "loops", "spills", "l1", "l2", "l3", "launch")
-"""What the time of a program is made of, in the order of :func:`cpu_components`.
+"""Components of a program's time, in the order of :func:`cpu_components`.
 
 Issue, loads, stores and chains of updates; iterations of loops; accumulators that do not fit the
 registers; what comes into each of three caches from the next level; starts of parallel loops.
@@ -270,7 +270,7 @@ def _contiguous(
 
 
 GPU_COMPONENTS = ("arithmetic", "shared", "cache", "memory", "launch")
-"""What the time of a program is made of, in the order of :func:`gpu_components`.
+"""Components of a program's time, in the order of :func:`gpu_components`.
 
 Instructions; shared memory; what passes between multiprocessors and the last cache; device
 memory; starts of kernels.

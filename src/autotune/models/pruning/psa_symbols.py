@@ -181,10 +181,10 @@ LAUNCH_SYMBOLS = (
     "shared bytes that a thread reads and writes",
     *CORRECTED_SYMBOLS[4:6],
 )
-"""Those of the analytic cost model."""
+"""Symbols of the analytic cost model."""
 
 SECTOR_BYTES = 32
-"""What memory moves at least: a quarter of a cache line."""
+"""Least that memory moves: a quarter of a cache line."""
 
 _SLOTS_PER_MULTIPLY_ADD = 16
 # Addresses, predicates, counters: what a thread keeps in registers in addition to data.

@@ -177,7 +177,7 @@ _GAIN = 1.3
 _LEAST_OPERATIONS = 1 << 24
 """Convolutions of fewer multiplications stay, unasked: transforms cost as much."""
 _MOST_TERMS = max(tile.axes[0].window * tile.axes[1].window for tile in TILES)
-"""What transforms add up for an element: only products add up more."""
+"""Most terms that transforms add up for an element: only products add up more."""
 _VERSION = 2
 """Grows when this module expects another speedup of some convolution."""
 

@@ -106,7 +106,7 @@ COORDINATES: dict[str, Callable[[AxisResize, Numbers], Numbers]] = {
     "tf_half_pixel_for_nn": _half_pixel_for_nearest,
     "tf_crop_and_resize": _crop,
 }
-"""Where an element of the result is among the elements before, by name of the transformation."""
+"""Position of a result's element among the elements before, by name of the transformation."""
 
 ROUNDINGS: dict[str, Callable[[Numbers], Numbers]] = {
     "round_prefer_floor": lambda at: np.ceil(at - 0.5),
@@ -114,7 +114,7 @@ ROUNDINGS: dict[str, Callable[[Numbers], Numbers]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-"""Which element is the nearest one, by name."""
+"""Choices of the nearest element, by name."""
 
 
 @frozen

@@ -41,7 +41,7 @@ class TaskInfo:
 
 
 Objective: TypeAlias = "Callable[[Mapping[str, float]], float]"
-"""What is minimised, from the latency of each program in seconds, by the program's name."""
+"""Function to minimise, from the latency of each program in seconds, by the program's name."""
 
 
 @frozen(eq=False)
@@ -101,7 +101,7 @@ class TaskScheduler(ABC):
 
 
 _LOG_BASE = 1.618
-"""As in Ansor's task scheduler: tasks of a group differ by less than this factor in flop."""
+"""Factor in flop below which tasks are of one group, as in Ansor's task scheduler."""
 
 
 def similarity_group(workload: Workload) -> str:

@@ -52,7 +52,7 @@ REQUEST = (158, 0x1023, 18)
 REFUSED = (
     "Linux does not give this process the tile registers (AMX) that the program was built for"
 )
-"""What the error says where they are not."""
+"""Error where they are not."""
 
 _REGISTERS = 8
 # By types of the factors.

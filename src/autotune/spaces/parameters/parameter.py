@@ -25,7 +25,7 @@ from autotune.sketches import Categorical, Ordinal, Param
 __all__ = ["Condition", "Parameter", "Value", "column_scale", "encode_config", "parse_condition"]
 
 Value = int | float | str | bool
-"""What a parameter can be."""
+"""Types of a parameter's values."""
 
 _LARGEST = 2**53
 """Whole numbers up to here are exact in float64, in which surrogates compute."""

@@ -324,7 +324,7 @@ _COMPARED = ("<", "<=", ">", ">=", "==", "!=")
 _MOST_RUNS = 64
 _HIGHEST_POWER = 8
 _LARGEST = 2**62
-"""What relations are computed from: native code holds 64 bits."""
+"""Bound on what relations are computed from: native code holds 64 bits."""
 
 
 class _NotWhole(Exception):

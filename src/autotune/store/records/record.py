@@ -27,7 +27,7 @@ _OF_BASELINES = ("baseline", "counts_as")
 
 
 BASELINE_PLACES = ("default", "untuned")
-"""What stands for the number of a trial in the name of a baseline's record."""
+"""Words that stand for the number of a trial in the name of a baseline's record."""
 
 
 @frozen

@@ -477,7 +477,7 @@ TIMED_HERE = f"{_IMPORTED} IS NULL"
 """The condition on rows of ``records`` that were timed here, and not imported."""
 
 RANK = f"{_IMPORTED} IS NOT NULL, {_BEATEN} IS NOT NULL, latency, id"
-"""What orders rows of valid records, the best first."""
+"""Order of rows of valid records, the best first."""
 
 
 @frozen

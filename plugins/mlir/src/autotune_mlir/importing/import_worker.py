@@ -32,7 +32,7 @@ HANDLERS: Mapping[str, Callable[[Message], Message]] = {
     "read_module": answer,
     "read_knobs": _read_knobs,
 }
-"""What answers each kind of question."""
+"""Functions that answer questions, by kind."""
 
 
 def main() -> None:

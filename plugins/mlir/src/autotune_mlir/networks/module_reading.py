@@ -25,7 +25,7 @@ __all__ = ["answer"]
 
 _CALL, _LOOP, _VIEW, _CONSTANT = "func.call", "scf.for", "tensor.reshape", "arith.constant"
 _APART = (_CALL, _LOOP, _VIEW)
-"""What is no part of a workload."""
+"""Calls, loops and views, which are no part of a workload."""
 _ASSERTED = "cf.assert"
 _RETURNS = ("func.return", "scf.yield")
 # Each part of a function that needs one has its own.

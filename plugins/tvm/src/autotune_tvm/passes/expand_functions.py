@@ -43,8 +43,8 @@ _SCALE: Mapping[int, tuple[str, str, str]] = {
     8: ("i8", "", ""),
     4: ("i8", "", ""),
 }
-"""How AVX-512 multiplies vectors by powers of two, by lanes: the type of the intrinsic's mask, and
-the type and value of what says how it rounds."""
+"""Instructions by which AVX-512 multiplies vectors by powers of two, by lanes: the type of the
+intrinsic's mask, and the type and value of what says how it rounds."""
 
 _FORMS: Mapping[str, Callable[[Arithmetic, Any], Any]] = {
     **ELEMENTARY,

@@ -33,7 +33,7 @@ CATEGORICAL = "SampleCategorical"
 LOCATION = "SampleComputeLocation"
 LOOKUP = "GetSBlock"
 ROOT = "root"
-"""What the block around all others is called."""
+"""Name of the block around all others."""
 
 KINDS = frozenset(
     {
@@ -62,7 +62,7 @@ KINDS = frozenset(
     }
 )
 ANNOTATIONS = "meta_schedule."
-"""What their keys begin with: any other may be one that the compiler acts on."""
+"""Prefix of their keys: any other may be one that the compiler acts on."""
 _MOST_INSTRUCTIONS = 4096
 _MOST_TEXT = 1 << 20
 _DEEPEST = 4

@@ -46,7 +46,7 @@ class _Bit:
 _YMM, _ZMM, _TILES = 0x6, 0xE6, 0x60000
 _BASIC, _MORE, _MOST, _OTHER = range(0, 16, 4)
 _STATE = 16
-"""Where answers of CPUID begin, and that on registers that are kept: as of ``processor.ll``."""
+"""Offset of CPUID's answers, and of that on registers that are kept: as of ``processor.ll``."""
 
 _BITS: Mapping[str, _Bit] = {
     "sse2": _Bit(_BASIC, 3, 26),
@@ -83,10 +83,10 @@ _BITS: Mapping[str, _Bit] = {
 }
 
 TILES = frozenset(name for name in _BITS if name.startswith("amx"))
-"""Those of tile registers, which a process has to ask Linux for."""
+"""Features of tile registers, which a process has to ask Linux for."""
 
 CODE_FEATURES = tuple(_BITS)
-"""Those that compilers use by themselves, and instructions of candidates; by LLVM's names."""
+"""Features that compilers use by themselves, and instructions of candidates; by LLVM's names."""
 
 # Registers that a system call overwrites are named; what it returns is 0 where tiles are given.
 _ASK_FOR_TILES = (

@@ -135,7 +135,7 @@ FORMATS: Mapping[str, tuple[str, Callable[[Kernel, str], Files]]] = MappingProxy
         "tvm-ffi": ("a shared library that TVM-FFI loads", _as_tvm_ffi),
     }
 )
-"""What a kernel can be written as: descriptions, and what makes the files."""
+"""Formats of a written kernel: their descriptions, and the makers of their files."""
 
 
 def object_of(kernel: Kernel) -> bytes:

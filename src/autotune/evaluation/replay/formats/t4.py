@@ -203,7 +203,7 @@ TYPES: Mapping[str, tuple[type[Any], ...]] = {
     "bool": (bool,),
     "string": (str,),
 }
-"""What the values of a parameter are, by the name of their type."""
+"""Classes of a parameter's values, by the name of their type."""
 
 
 @frozen

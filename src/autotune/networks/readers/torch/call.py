@@ -120,8 +120,8 @@ class Call:
 
 
 Operator = Callable[[Call], Item]
-"""What a call gives: a value, or a list with one for each of its results; ``NotImplemented`` of a
-form that torch is asked to say in other operators."""
+"""Reader of a call, which gives a value, or a list with one for each of its results;
+``NotImplemented`` of a form that torch is asked to say in other operators."""
 
 
 _DEFAULT_FLOAT = "float32"
