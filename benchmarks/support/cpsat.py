@@ -13,7 +13,7 @@ from autotune.errors import AutotuneError
 from autotune.ir.expressions import IntExpr, product, var
 from autotune.sketches import AtLeast, AtMost, Param, ProductEquals, Sketch
 from autotune.sketches.candidates import Matrix
-from autotune.spaces.feasible.build import expression_range
+from autotune.spaces.feasible import expression_range
 
 # CP-SAT refuses a product that might pass 64 bits: two of these do not.
 _MOST = (1 << 31) - 1

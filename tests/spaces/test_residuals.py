@@ -10,8 +10,7 @@ from oracles.feasible import domain, holds, violation
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const, var
 from autotune.sketches import AtLeast, AtMost, OneOf, Ordinal, ProductEquals, Sketch
-from autotune.spaces.feasible import build_feasible_set
-from autotune.spaces.feasible.build import is_feasible, residuals
+from autotune.spaces.feasible import build_feasible_set, is_feasible, residuals
 
 
 @given(made_sketches(), st.data())

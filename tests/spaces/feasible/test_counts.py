@@ -23,8 +23,7 @@ from autotune.sketches import (
     ProductEquals,
     Sketch,
 )
-from autotune.spaces.feasible import build_feasible_set
-from autotune.spaces.feasible.build import ordered_factorizations
+from autotune.spaces.feasible import build_feasible_set, ordered_factorizations
 
 
 def divisors(value: int) -> list[int]:

@@ -25,8 +25,7 @@ from autotune.sketches import (
     Sketch,
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.feasible import FeasibleSet, build_feasible_set
-from autotune.spaces.feasible.build import ordered_factorizations
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set, ordered_factorizations
 from autotune.targets import preset
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")

@@ -13,8 +13,7 @@ from oracles.feasible import brute_force
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.expressions import const, var
 from autotune.sketches import AtMost, Factor, OneOf, Ordinal, ProductEquals, Sketch
-from autotune.spaces.feasible import build_feasible_set
-from autotune.spaces.feasible.build import parameter_groups
+from autotune.spaces.feasible import build_feasible_set, parameter_groups
 
 Row = tuple[int, ...]
 

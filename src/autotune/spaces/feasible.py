@@ -1,9 +1,7 @@
-"""The feasible configurations of a sketch, joined group by group.
+"""The feasible set of a sketch, exactly: tables of factorizations joined by constraints.
 
-Distance of configurations from satisfying the constraints of a sketch.
-
-Every constraint becomes an expression of the parameters, its residual: 0 where it holds, else by
-how much it is violated. Native code evaluates them for a whole matrix.
+Every constraint also becomes an expression of the parameters, its residual: 0 where it holds, else
+by how much it is violated. Native code evaluates them for a whole matrix.
 """
 
 from __future__ import annotations
@@ -37,7 +35,14 @@ if TYPE_CHECKING:
 
     from autotune import _native
 
-__all__ = ["is_feasible", "residual", "residual_tape", "residuals"]
+__all__ = [
+    "FeasibleSet",
+    "build_feasible_set",
+    "is_feasible",
+    "residual",
+    "residual_tape",
+    "residuals",
+]
 
 LARGEST = 2**62
 """Bounds from here on count as unknown: native code holds 64 bits."""

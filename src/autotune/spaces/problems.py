@@ -19,8 +19,7 @@ from autotune.ir.expressions import IntExpr, const, product, var
 from autotune.nest import Buffer, LoopNest, derive_nest
 from autotune.sketches import AtLeast, AtMost, Constraint, ProductEquals, Sketch, Step
 from autotune.sketches.steps import step_name
-from autotune.spaces.feasible import build_feasible_set
-from autotune.spaces.feasible.build import Range, expression_range
+from autotune.spaces.feasible import Range, build_feasible_set, expression_range
 
 __all__ = [
     "ConstraintProblem",
