@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import attrs
+import numpy as np
+from attrs import evolve
+
 from autotune.ir.expressions import Load, var
-from autotune.ir.workloads import Workload
-from autotune.sketches import STEP_TYPES, Sketch, Step
+from autotune.ir.workloads import Workload, random_inputs, reference_outputs
+from autotune.sketches import STEP_TYPES, Candidate, Sketch, Step
+from autotune.sketches.steps import step_name
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits
 from autotune.spaces.rules import generate_sketches
-from autotune.targets import preset
+from autotune.targets import Target, preset
+from autotune.testing.nest_interpreter import run_candidate
 
 __all__ = [
     "COLUMNS",
@@ -20,8 +27,13 @@ __all__ = [
     "ROWS",
     "ROW_FUSIONS",
     "TARGET",
+    "check_reference",
+    "domains",
+    "lacking",
     "load",
+    "of_kind",
     "sketches",
+    "step_text",
     "steps_of",
 ]
 
@@ -32,8 +44,49 @@ LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")
 ROWS, COLUMNS, DEPTH = 32, 48, 20
 
 
-def sketches(workload: Workload, limits: ScheduleLimits = LIMITS) -> tuple[Sketch, ...]:
-    return generate_sketches(workload, TARGET, limits, BUILT_IN_RULES).sketches
+def sketches(
+    workload: Workload, limits: ScheduleLimits = LIMITS, target: Target = TARGET
+) -> tuple[Sketch, ...]:
+    return generate_sketches(workload, target, limits, BUILT_IN_RULES).sketches
+
+
+def lacking(*steps: str) -> ScheduleLimits:
+    """Those of a backend that has everything but these steps."""
+    return evolve(LIMITS, steps=LIMITS.steps - set(steps))
+
+
+def of_kind(sketch: Sketch, kind: type[Any]) -> list[Any]:
+    """Its steps of one kind."""
+    return [step for step in sketch.core_steps if isinstance(step, kind)]
+
+
+def step_text(step: Step) -> str:
+    """Its name and what it says, in words."""
+    words = [step_name(step)]
+    for field in attrs.fields(type(step)):
+        value = getattr(step, field.name)
+        words += map(str, value) if isinstance(value, tuple) else [str(value)]
+    return " ".join("-" if word == "None" else word for word in words)
+
+
+def domains(sketch: Sketch) -> dict[str, tuple[int, ...] | None]:
+    """Values of each parameter."""
+    return {param.name: param.values for param in sketch.params}
+
+
+def check_reference(
+    workload: Workload, candidates: Iterable[Candidate], seed: int = 0, tolerance: float = 1e-5
+) -> None:
+    """Check that candidates compute the reference by their nests."""
+    inputs = random_inputs(workload, np.random.default_rng(seed))
+    wanted = reference_outputs(workload, inputs)
+    for candidate in candidates:
+        found = run_candidate(candidate, inputs)
+        for name in workload.outputs:
+            message = f"{candidate.sketch.name} {candidate.config}"
+            np.testing.assert_allclose(
+                found[name], wanted[name], rtol=tolerance, atol=tolerance, err_msg=message
+            )
 
 
 def steps_of(workload: Workload, kind: type[Any]) -> set[Step]:
