@@ -11,7 +11,7 @@ from attrs import evolve
 
 from autotune.ir.expressions import Load, var
 from autotune.ir.workloads import Workload, random_inputs, reference_outputs
-from autotune.sketches import STEP_TYPES, Candidate, Sketch, Step
+from autotune.sketches import STEP_TYPES, Candidate, Pack, Sketch, Step
 from autotune.sketches.steps import step_name
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits
 from autotune.spaces.rules import generate_sketches
@@ -27,6 +27,7 @@ __all__ = [
     "ROWS",
     "ROW_FUSIONS",
     "TARGET",
+    "check_facts",
     "check_reference",
     "domains",
     "lacking",
@@ -72,6 +73,52 @@ def step_text(step: Step) -> str:
 def domains(sketch: Sketch) -> dict[str, tuple[int, ...] | None]:
     """Values of each parameter."""
     return {param.name: param.values for param in sketch.params}
+
+
+def check_facts(workload: Workload, facts: str, name: str = "", target: Target = TARGET) -> None:
+    """Check all sketches whose names begin so, or the one that is called so.
+
+    Facts are ``pack Y X ...``: the steps of this kind for this stage, in a row; ``pack: A B``: the
+    operands, or the stages, of all of this kind; ``!pack``: there is none; ``Y.i.1 = 1 2``: the
+    values of a parameter, ``-`` where there is none; ``without pack``: of a backend that lacks it.
+    """
+    parts = facts.split(", ")
+    missing = [part.split()[1] for part in parts if part.startswith("without ")]
+    made = sketches(workload, lacking(*missing), target)
+    exact = [it for it in made if it.name == name]
+    found = exact or [it for it in made if it.name.startswith(name)]
+    assert found
+    for sketch in found:
+        texts = [step_text(step) for step in sketch.core_steps]
+        for part in parts[len(missing) :]:
+            key, _, values = part.partition(" = ")
+            kind, *subjects = key.split()
+            if values:
+                known = domains(sketch).get(key)
+                assert ("-" if known is None else " ".join(map(str, known))) == values
+            elif kind.endswith(":"):
+                about = {_subject(it) for it in sketch.core_steps if step_name(it) == kind[:-1]}
+                assert about == set(subjects)
+            elif kind.startswith("!"):
+                none = key[1:].split()
+                assert not any(text.split()[: len(none)] == none for text in texts)
+            else:
+                assert _alike(texts, key) == _alike(parts, key)
+
+
+def _subject(step: Any) -> str:
+    return str(step.operand if isinstance(step, Pack) else step.stage)
+
+
+def _alike(texts: Iterable[str], key: str) -> list[str]:
+    """Those of the same kind, for the same stage, of the same axis or threads."""
+    kind, stage, *rest = key.split()
+    found = [it for it in texts if it.split()[0] == kind]
+    if kind != "fuse_producer":
+        found = [it for it in found if it.split()[1] == stage]
+    if kind == "tile":
+        return [it for it in found if it.split()[2] == rest[0]]
+    return [it for it in found if kind != "bind" or it.split()[-1] == rest[-1]]
 
 
 def check_reference(

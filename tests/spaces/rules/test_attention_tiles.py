@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import islice
 
-import numpy as np
 import pytest
 from attention_workloads import (
     divided,
@@ -17,11 +16,9 @@ from attention_workloads import (
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rule_sketches import LIMITS, TARGET, sketches
+from rule_sketches import LIMITS, TARGET, check_facts, check_reference, of_kind, sketches
 
 from autotune.ir.workloads import Workload, attention
-from autotune.ir.workloads.inputs import random_inputs
-from autotune.ir.workloads.reference import reference_outputs
 from autotune.nest import derive_nest
 from autotune.sketches import Candidate, FuseConsumer, FuseProducer, Inline, Pack, Parallel, Sketch
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
@@ -29,7 +26,6 @@ from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
 from autotune.spaces.sketch_space import loosen
 from autotune.targets import preset
-from autotune.testing.nest_interpreter import run_candidate
 
 
 def tiled(workload: Workload, limits: ScheduleLimits = LIMITS) -> Sketch | None:
@@ -58,8 +54,6 @@ def test_everything_but_the_packed_keys_is_inside_one_parallel_loop() -> None:
 def test_keys_that_heads_share_are_packed_once_for_all_of_them() -> None:
     sketch = tiled(grouped(attention(h=2, n=64, d=32), 4))
     assert sketch is not None
-    loops = Parallel("Y", ("b.0", "e.0", "i.0"))
-    assert [s for s in sketch.steps if isinstance(s, Parallel)] == [loops]
     (packed,) = (it for it in derive_nest(sketch).statements if it.name == "K.pack")
     assert not any(".e" in loop.name for loop in packed.loops)
 
@@ -73,28 +67,26 @@ def test_heads_may_share_keys_at_a_quotient() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "packed"),
+    ("workload", "facts"),
     [
-        (attention(h=1, n=8, d=16, m=32), {"K"}),
-        (transposed(attention(h=1, n=8, d=16, m=32), "K"), {"K"}),
-        (transposed(attention(h=1, n=8, d=16, m=32), "V"), {"K", "V"}),
+        (attention(h=1, n=8, d=16, m=32), "pack: K"),
+        (transposed(attention(h=1, n=8, d=16, m=32), "K"), "pack: K"),
+        # Values are packed where they are not contiguous.
+        (transposed(attention(h=1, n=8, d=16, m=32), "V"), "pack: K V"),
+        (with_epilogue(attention(h=1, n=8, d=16)), "fuse_consumer: T"),
+        # Sums of halves are rounded where a tile is written.
+        (attention(h=1, n=4, d=16, m=32, dtype="bfloat16"), "fuse_consumer: O"),
+        (grouped(attention(h=2, n=64, d=32), 4), "parallel Y b.0 e.0 i.0"),
+        (with_computed_keys(attention(h=1, n=8, d=16)), "inline: K X"),
     ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
 )
-def test_values_are_packed_where_they_are_not_contiguous(
-    workload: Workload, packed: set[str]
-) -> None:
+def test_facts(workload: Workload, facts: str) -> None:
+    check_facts(workload, facts, ATTENTION_LABEL)
     sketch = tiled(workload)
     assert sketch is not None
-    steps = [step for step in sketch.steps if isinstance(step, Pack)]
-    assert {step.operand for step in steps} == packed
-    assert all(step.at is None for step in steps)
-
-
-def test_an_epilogue_is_computed_where_a_tile_is_written() -> None:
-    sketch = tiled(with_epilogue(attention(h=1, n=8, d=16)))
-    assert sketch is not None
-    (step,) = (step for step in sketch.steps if isinstance(step, FuseConsumer))
-    assert (step.stage, step.producer, step.at) == ("T", "Y", "i.1")
+    assert all(step.at is None for step in of_kind(sketch, Pack))
+    assert all(it.at == "i.1" for it in of_kind(sketch, FuseConsumer) if it.producer == "Y")
 
 
 @pytest.mark.parametrize(
@@ -130,19 +122,6 @@ def test_scores_of_a_tile_fit_the_second_cache() -> None:
     assert max(found) * 2 * 4096 * 4 <= cache.size_bytes < 2 * max(found) * 2 * 4096 * 4
 
 
-def test_sums_of_halves_are_rounded_where_a_tile_is_written() -> None:
-    workload = attention(h=1, n=4, d=16, m=32, dtype="bfloat16")
-    sketch = tiled(workload)
-    assert sketch is not None
-    assert {s.stage for s in sketch.steps if isinstance(s, FuseConsumer)} == {"O"}
-
-
-def test_keys_are_computed_where_they_are_packed() -> None:
-    sketch = tiled(with_computed_keys(attention(h=1, n=8, d=16)))
-    assert sketch is not None
-    assert Inline("K") in sketch.steps
-
-
 def with_one_head_of_keys(workload: Workload) -> Workload:
     return divided(workload, workload.tensors["Q"].shape[0])
 
@@ -175,10 +154,7 @@ def test_tiles_compute_the_reference(
     made = generate_sketches(workload, preset("haswell-2core"), LIMITS, BUILT_IN_RULES).sketches
     found = [sketch for sketch in made if sketch.name.split("+")[0] == ATTENTION_LABEL]
     assert bool(found) == (rows not in (17, 19))
-    inputs = random_inputs(workload, np.random.default_rng(seed))
-    wanted = reference_outputs(workload, inputs)
     for tiles in found:
         sketch, feasible, _ = loosen(tiles)
         (row,) = feasible.uniform(1, seed).tolist()
-        for name, value in run_candidate(Candidate(sketch, tuple(row)), inputs).items():
-            np.testing.assert_allclose(value, wanted[name], rtol=1e-4, atol=1e-5)
+        check_reference(workload, [Candidate(sketch, tuple(row))], seed, 1e-4)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rule_sketches import LIMITS, TARGET
+from rule_sketches import LIMITS, TARGET, check_reference
 from scanned import ACCUMULATED, scan, scanned_between
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.ir.workloads import Workload, cumsum, random_inputs, reference_outputs, softmax
+from autotune.ir.workloads import Workload, cumsum, softmax
 from autotune.sketches import (
     Candidate,
     ChunkScan,
@@ -22,7 +22,6 @@ from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.scan import CHUNKED_LABEL
 from autotune.spaces.sketch_space import loosen
 from autotune.targets import preset
-from autotune.testing.nest_interpreter import run_candidate
 
 
 @settings(max_examples=25, deadline=None)
@@ -38,13 +37,9 @@ def test_every_candidate_scans_in_order(
 ) -> None:
     along = axis % len(shape)
     workload = scanned_between(shape, along) if between else scan(shape, along, combiner, dtype)
-    rng = np.random.default_rng(0)
-    inputs = random_inputs(workload, rng)
-    wanted = reference_outputs(workload, inputs)
-    space = SketchSpace(workload, TARGET, LIMITS)
-    for candidate in space.sample(2, rng):
-        for name, found in run_candidate(candidate, inputs).items():
-            np.testing.assert_allclose(found, wanted[name], rtol=1e-5, atol=1e-6)
+    check_reference(
+        workload, SketchSpace(workload, TARGET, LIMITS).sample(2, np.random.default_rng(0))
+    )
 
 
 def chunked(workload: Workload, cores: int = 4) -> Sketch | None:
@@ -69,11 +64,8 @@ def test_parts_continue_one_another(workload: Workload) -> None:
     sketch = chunked(workload)
     assert sketch is not None
     wide, feasible, _ = loosen(sketch)
-    inputs = random_inputs(workload, np.random.default_rng(0))
-    wanted = reference_outputs(workload, inputs)["Y"]
-    for row in feasible.uniform(2, 0).tolist():
-        found = run_candidate(Candidate(wide, tuple(row)), inputs)["Y"]
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    rows = feasible.uniform(2, 0).tolist()
+    check_reference(workload, [Candidate(wide, tuple(row)) for row in rows], tolerance=1e-4)
 
 
 def test_parts_divide_what_is_scanned() -> None:
@@ -86,12 +78,9 @@ def test_parts_divide_what_is_scanned() -> None:
 @pytest.mark.parametrize("along", [0, 1])
 def test_threads_of_gpus_continue_a_sequence_each(shape: tuple[int, ...], along: int) -> None:
     workload = scanned_between(shape, along)
-    rng = np.random.default_rng(0)
-    inputs = random_inputs(workload, rng)
-    wanted = reference_outputs(workload, inputs)
-    for candidate in SketchSpace(workload, preset("a100"), LIMITS).sample(2, rng):
-        found = run_candidate(candidate, inputs)["Z"]
-        np.testing.assert_allclose(found, wanted["Z"], rtol=1e-5, atol=1e-6)
+    check_reference(
+        workload, SketchSpace(workload, preset("a100"), LIMITS).sample(2, np.random.default_rng(0))
+    )
 
 
 def test_one_sequence_has_nothing_for_the_threads_of_a_gpu() -> None:

@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from indexed_workloads import embedding_bag, gathered_product
-from made_workloads import gram, root_mean_square
+from made_workloads import gram
 from printed_workloads import channels_first
 from rule_sketches import (
     COLUMNS,
@@ -44,6 +44,7 @@ from autotune.nest import derive_nest
 from autotune.sketches import (
     STEP_TYPES,
     Accumulate,
+    AtLeast,
     AtMost,
     ChunkReduction,
     Factor,
@@ -58,7 +59,6 @@ from autotune.sketches import (
     SplitReduction,
     Step,
     Stream,
-    Tile,
     Vectorize,
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
@@ -227,10 +227,6 @@ def partial_results(sketch: Sketch) -> dict[str, int]:
     return {step.stage: step.lanes for step in of_kind(sketch, SplitReduction)}
 
 
-def all_fused_producers(workload: Workload) -> set[str]:
-    return {name for sketch in sketches(workload) for name in fused_producers(sketch)}
-
-
 def test_softmax_is_one_loop_over_rows() -> None:
     made = {sketch.name: sketch for sketch in sketches(softmax(m=64, n=256))}
     assert list(made) == ROW_FUSIONS
@@ -245,51 +241,6 @@ def test_softmax_is_one_loop_over_rows() -> None:
     assert SketchSpace(softmax(m=512, n=512), TARGET, LIMITS).count() > 2000
 
 
-def test_the_place_of_the_largest_element_has_lanes() -> None:
-    place = "P[i:64; k:256]: int32 min= k if X[i, k] == M[i] else 256"
-    workload = written("X[64, 256]", "M[i:64; k:256] max= X[i, k]", place)
-    found = {name for sketch in sketches(workload) for name in partial_results(sketch)}
-    assert found == {"M", "P"}
-
-
-@pytest.mark.parametrize(("rows", "blocks"), [(1, None), (5, None), (6, (2,)), (24, (2, 4, 8))])
-def test_blocks_have_several_rows(rows: int, blocks: tuple[int, ...] | None) -> None:
-    made = [s for s in sketches(softmax(m=rows, n=64)) if s.name.startswith("block-fusion")]
-    assert bool(made) == (blocks is not None)
-    for sketch in made:
-        (tile,) = (s for s in sketch.steps if isinstance(s, Tile) and s.axis == "i")
-        domains = {param.name: param.values for param in sketch.params}
-        found = (tile.factors[1].value,) if len(blocks or ()) == 1 else domains["Y.i.1"]
-        assert found == blocks
-
-
-CENTRED = "Y[i:32, j:48] = X[i, j] - M[{0}]"
-
-
-ROW = "M[i:32; k:48] += X[i, k]"
-
-
-def test_a_normalisation_is_one_loop_over_rows() -> None:
-    workload = written("X[32, 48]", ROW, CENTRED.format("i"))
-    assert all_fused_producers(workload) == {"M", "M_partial"}
-    # There is nothing to keep or to compute again.
-    assert not any("recompute" in sketch.name for sketch in sketches(workload))
-
-
-def test_reductions_over_rows_share_no_row_loop() -> None:
-    workload = written("X[32, 48]", "M[j:48; k:32] += X[k, j]", CENTRED.format("j"))
-    assert all_fused_producers(workload) == set()
-
-
-def test_reductions_with_reuse_are_tiled_before_the_rows() -> None:
-    product = "C[i:32, j:48; k:20] += A[i, k] * B[k, j]"
-    stages = product, "S[i:32; k:48] += C[i, k]", "Y[i:32, j:48] = C[i, j] * S[i]"
-    workload = written("A[32, 20], B[20, 48]", *stages)
-    assert all_fused_producers(workload) == {"S", "S_partial"}
-    for sketch in sketches(workload):
-        assert {step.stage for step in of_kind(sketch, Accumulate)} == {"C"}
-
-
 def test_the_softmax_of_an_attention_is_one_loop_over_rows() -> None:
     found = sketches(attention(h=2, n=64, d=32))
     assert 2 <= len(found) <= 12
@@ -301,18 +252,6 @@ def test_the_softmax_of_an_attention_is_one_loop_over_rows() -> None:
         assert fused_producers(sketch) == {"X", "M", "M_partial", "S_partial", *rest}
         assert {"A", "Y"} <= {step.stage for step in of_kind(sketch, Accumulate)}
     assert not all(Inline("P") in sketch.steps for sketch in made)
-
-
-def test_what_has_no_rows_is_computed_before_them() -> None:
-    for sketch in sketches(root_mean_square(8, 64)):
-        fused = {"S", "S_partial"} | (set() if "recompute" in sketch.name else {"R"})
-        assert fused_producers(sketch) == fused
-        assert Inline("V") in sketch.steps
-
-
-def test_a_returned_reduction_is_not_fused() -> None:
-    workload = written("X[32, 48]", ROW, CENTRED.format("i"), outputs="M Y")
-    assert "M" not in all_fused_producers(workload)
 
 
 def spread(rows: int = ROWS, source: str = "X", second: str = "X", axis: int = 1) -> Workload:
@@ -434,3 +373,30 @@ def test_parts_divide_what_they_are_parts_of(rows: int, columns: int, cores: int
         assert columns % lanes_of(sketch) == 0 or uneven
         assert columns >= 2 * lanes_of(sketch) or lanes_of(sketch) == 1
         assert chunks_of(sketch) <= 16 * cores
+
+
+def test_only_the_sketches_with_a_missing_step_are_left_out() -> None:
+    workload = gemm(m=37, n=53, k=29)
+    assert SketchSpace(workload, TARGET, LIMITS).left_out == {}
+    left_out = SketchSpace(workload, TARGET, lacking("pack")).left_out
+    assert left_out == dict.fromkeys(EVERY_PACKING[1:], "needs pack")
+
+
+def test_without_parallel_loops_there_is_work_for_one_core() -> None:
+    limited = [
+        constraint.limit
+        for workload in (gemm(m=7, n=20, k=16), softmax(m=4, n=32), elementwise(m=4, n=6))
+        for sketch in sketches(workload, lacking("parallel"))
+        for constraint in sketch.constraints
+        if isinstance(constraint, AtLeast)
+    ]
+    assert set(limited) == {1}
+
+
+def test_the_error_names_every_sketch_and_what_it_needs() -> None:
+    message = (
+        "workload 'gemm': none of its 7 sketches can be replayed by backend test: "
+        "direct needs accumulate; plain-outer needs accumulate, pack; "
+    )
+    with pytest.raises(UnsupportedWorkload, match=message):
+        SketchSpace(gemm(m=37, n=53, k=29), TARGET, lacking("accumulate", "pack"))

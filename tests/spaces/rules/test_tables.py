@@ -6,18 +6,17 @@ import pytest
 from attrs import evolve
 from divided_reductions import shared_factor
 from indexed_workloads import embedding_bag, gathered_product
-from made_workloads import two_products
+from made_workloads import root_mean_square, two_products
 from row_norms import layer_norm, rms_norm, with_small_cache
 from rule_sketches import (
     EVERY_PACKING,
     NOT_BLOCKED,
     ROW_FUSIONS,
     TARGET,
-    domains,
+    check_facts,
     lacking,
     of_kind,
     sketches,
-    step_text,
 )
 from scanned import scan, scanned_between
 from split_reductions import norm, reduction, weighted_sums
@@ -64,7 +63,20 @@ NARROW = "row-fusion row-fusion-narrow block-fusion block-fusion-narrow"
 PARTS = "direct split-columns-chunks split-columns-small-chunks"
 TURNED = "shared shared-transposed"
 ROWS_ON_GPUS = "row-fusion-kept row-fusion-recomputed"
-CENTRED = written("X[32, 48]", "M[i:32; k:48] += X[i, k]", "Y[i:32, j:48] = X[i, j] - M[i]")
+CENTRED_ROWS = "M[i:32; k:48] += X[i, k]", "Y[i:32, j:48] = X[i, j] - M[i]"
+CENTRED_COLUMNS = "M[j:48; k:32] += X[k, j]", "Y[i:32, j:48] = X[i, j] - M[j]"
+CENTRED = written("X[32, 48]", *CENTRED_ROWS)
+REUSED = written(
+    "A[32, 20], B[20, 48]",
+    "C[i:32, j:48; k:20] += A[i, k] * B[k, j]",
+    "S[i:32; k:48] += C[i, k]",
+    "Y[i:32, j:48] = C[i, j] * S[i]",
+)
+LARGEST = written(
+    "X[64, 256]",
+    "M[i:64; k:256] max= X[i, k]",
+    "P[i:64; k:256]: int32 min= k if X[i, k] == M[i] else 256",
+)
 EXPONENTIALS = written(
     "X[64, 32], W[32, 64]",
     "E[i:64, k:32] = exp(X[i, k])",
@@ -97,7 +109,7 @@ def _named(value: object) -> str:
         (depthwise_conv2d(h=9, w=9, c=19), CPU, PLAIN),
         (embedding_bag(), CPU, PLAIN),
         (gathered_product(), CPU, "packed-root packed-panel"),
-        (softmax(m=5, n=7), CPU, "row-fusion row-fusion-recompute"),
+        (softmax(m=5, n=7), CPU, "row-fusion row-fusion-recompute"),  # blocks of rows divide
         (softmax(m=64, n=256), CPU, FUSED),
         (CENTRED, CPU, NARROW),  # there is nothing to keep or to compute again
         (elementwise(m=5, n=7), CPU, "plain"),
@@ -225,6 +237,15 @@ LATE = "row-fusion-pipelined"
         (softmax(m=3, n=13), CPU, "", "!cover"),
         (softmax(m=3, n=197), CPU, "", "without cover, !cover"),
         (softmax(m=24, n=64), CPU, "block-fusion", "Y.i.1 = 2 4 8"),
+        (CENTRED, CPU, "", "fuse_producer: M M_partial"),
+        (written("X[32, 48]", *CENTRED_COLUMNS), CPU, "", "!fuse_producer"),
+        (written("X[32, 48]", *CENTRED_ROWS, outputs="M Y"), CPU, "", "!fuse_producer M"),
+        # Reductions with reuse are tiled before the rows, and what has no rows is computed before.
+        (REUSED, CPU, "", "fuse_producer: S S_partial, accumulate: C"),
+        (root_mean_square(8, 64), CPU, "row-fusion", "fuse_producer: R S S_partial, inline: V"),
+        (root_mean_square(8, 64), CPU, "row-fusion-recompute", "fuse_producer: S S_partial"),
+        (LARGEST, CPU, "", "split_reduction: M P"),  # the place of the largest element has lanes
+        (softmax(m=6, n=64), CPU, "block-fusion", "tile Y i 3 2"),
         (reduction((24, 64), (0, 1), first="exp"), CPU, "", "inline P"),
         (GATHERED, CPU, "", "!inline"),
         (cumsum(m=64, n=256, axis=0), CPU, "", "order Y j.0 i.0 j.1 j.2, parallel Y j.0"),
@@ -340,38 +361,7 @@ LATE = "row-fusion-pipelined"
     ids=_named,
 )
 def test_facts(workload: Workload, target: Target, name: str, facts: str) -> None:
-    """Of all sketches that begin with a name, or of the one that is called so.
-
-    ``pack Y X ...``: its steps of this kind for this stage, in a row; ``!pack``: it has none;
-    ``Y.i.1 = 1 2``: the values of a parameter; ``-``: there is none; ``without``: of a backend.
-    """
-    parts = facts.split(", ")
-    missing = [part.split()[1] for part in parts if part.startswith("without ")]
-    made = sketches(workload, lacking(*missing), target)
-    exact = [it for it in made if it.name == name]
-    found = exact or [it for it in made if it.name.startswith(name)]
-    assert found
-    for sketch in found:
-        texts = [step_text(step) for step in sketch.core_steps]
-        for part in parts[len(missing) :]:
-            key, _, values = part.partition(" = ")
-            if values:
-                known = domains(sketch).get(key)
-                assert ("-" if known is None else " ".join(map(str, known))) == values
-            elif key.startswith("!"):
-                assert not any(text.split()[0] == key[1:] for text in texts)
-            else:
-                assert _alike(texts, key) == _alike(parts, key)
-
-
-def _alike(texts: list[str], key: str) -> list[str]:
-    """Those of the same kind, for the same stage, that bind the same threads."""
-    kind, stage, *rest = key.split()
-    if kind == "fuse_producer":
-        return [it for it in texts if it.startswith(f"{kind} ")]
-    found = [it for it in texts if it.startswith(f"{kind} {stage}")]
-    found = [it for it in found if it.split()[1] == stage]
-    return [it for it in found if kind != "bind" or it.split()[-1] == rest[-1]]
+    check_facts(workload, facts, name, target)
 
 
 def _lanes(sketch: Sketch) -> dict[str, int]:
