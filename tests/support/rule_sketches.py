@@ -52,7 +52,7 @@ def sketches(
 
 
 def lacking(*steps: str) -> ScheduleLimits:
-    """Those of a backend that has everything but these steps."""
+    """Limits of a backend that has everything but these steps."""
     return evolve(LIMITS, steps=LIMITS.steps - set(steps))
 
 
@@ -111,7 +111,7 @@ def _subject(step: Any) -> str:
 
 
 def _alike(texts: Iterable[str], key: str) -> list[str]:
-    """Those of the same kind, for the same stage, of the same axis or threads."""
+    """Texts of the same kind, for the same stage, of the same axis or threads."""
     kind, stage, *rest = key.split()
     found = [it for it in texts if it.split()[0] == kind]
     if kind != "fuse_producer":

@@ -164,11 +164,6 @@ class Ranges:
         return self._known[expression]
 
 
-def expression_range(expression: IntExpr, ranges: Mapping[str, Range]) -> Range:
-    """The interval of one expression; see :class:`Ranges`."""
-    return Ranges(ranges).of(expression)
-
-
 def _over(op: str, args: Sequence[Range]) -> Range:
     """The interval of an operation over intervals."""
     if UNKNOWN in args:

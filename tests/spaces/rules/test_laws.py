@@ -1,4 +1,4 @@
-"""What holds of every space, whatever is computed and on whatever machine."""
+"""Laws of all spaces, whatever is computed and on whatever machine."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _check_products(candidate: Candidate) -> None:
 
 
 def _check_limits(candidate: Candidate, target: Target) -> None:
-    """What a candidate's kernels take is there on the GPU."""
+    """Check that a GPU has what a candidate's kernels take."""
     nest = nest_tape(candidate.sketch).nest
     config = candidate.config
     kernels: dict[str, list[tuple[int, ...]]] = {}
