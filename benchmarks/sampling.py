@@ -27,8 +27,7 @@ from autotune.ir.workloads import conv2d, gemm
 from autotune.sketches import STEP_TYPES, OneOf, ProductEquals, Sketch
 from autotune.sketches.candidates import Matrix
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.feasible import FeasibleSet, build_feasible_set
-from autotune.spaces.feasible.build import is_feasible
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set, is_feasible
 from autotune.targets import preset
 
 # Microseconds for one feasible configuration of the largest sketch, on one core.

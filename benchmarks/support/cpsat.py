@@ -13,7 +13,7 @@ from autotune.errors import AutotuneError
 from autotune.ir.expressions import IntExpr, product, var
 from autotune.sketches import AtLeast, AtMost, Param, ProductEquals, Sketch
 from autotune.sketches.candidates import Matrix
-from autotune.spaces.feasible.build import expression_range
+from autotune.spaces.feasible import Ranges
 
 # CP-SAT refuses a product that might pass 64 bits: two of these do not.
 _MOST = (1 << 31) - 1
@@ -127,7 +127,7 @@ class CpSatSampler:
         return self._known[expression]
 
     def _made(self, expression: IntExpr) -> cp_model.IntVar:
-        low, high = expression_range(expression, self._ranges)
+        low, high = Ranges(self._ranges).of(expression)
         result = self.model.new_int_var(max(low, -_MOST), min(high, _MOST), "")
         if expression.op == "const":
             return result

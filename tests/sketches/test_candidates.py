@@ -1,8 +1,12 @@
+"""Configurations, batches of them, and what is kept for each sketch."""
+
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,10 +24,13 @@ from autotune.sketches import (
     Sketch,
     Tile,
     Unroll,
+    per_sketch,
 )
 from autotune.sketches.candidates import order_of, row_key
 
 WORKLOAD = gemm(m=12, n=4, k=4)
+
+
 TILED = Sketch(
     "tiled",
     WORKLOAD,
@@ -31,8 +38,14 @@ TILED = Sketch(
     (ProductEquals(("C.i.0", "C.i.1"), const(12)),),
     (Tile("C", "i", (var("C.i.0"), var("C.i.1"))),),
 )
+
+
 UNROLLED = Sketch("unrolled", WORKLOAD, (Ordinal("u", (0, 1)),), (), (Unroll("C", ("k.0",)),))
+
+
 PLAIN = Sketch("plain", WORKLOAD, (), (), ())
+
+
 CANDIDATES: st.SearchStrategy[Candidate] = st.one_of(
     st.builds(Candidate, st.just(TILED), st.tuples(st.integers(1, 12), st.integers(1, 12))),
     st.builds(Candidate, st.just(UNROLLED), st.tuples(st.integers(0, 1))),
@@ -157,3 +170,60 @@ def test_selection_groups_by_part_and_keeps_the_order_within() -> None:
     first = batch.select(np.arange(6) < 2)
     assert first.sketches == batch.sketches and list(first) == batch.take([0, 1])
     assert list(first + picked) == batch.take([0, 1, 1, 0, 5, 4, 5])
+
+
+SKETCH = Sketch("one", gemm(m=4, n=4, k=4), (Ordinal("u", (0, 1)),), (), (Unroll("C", ("k.0",)),))
+
+
+RENAMED = attrs.evolve(SKETCH, name="another")
+
+
+def test_sketches_of_one_digest_share_what_is_made() -> None:
+    seen: list[tuple[str, int]] = []
+
+    @per_sketch
+    def made(sketch: Sketch, factor: int = 1) -> int:
+        """A made value."""
+        seen.append((sketch.name, factor))
+        return factor
+
+    assert [made(SKETCH), made(RENAMED), made(SKETCH, 2), made(RENAMED, 2)] == [1, 1, 2, 2]
+    assert seen == [("one", 1), ("one", 2)] and made.__doc__ == "A made value."
+
+
+def test_exactly_equal_ones_share_it_where_domains_matter() -> None:
+    seen: list[str] = []
+    made = per_sketch(lambda sketch: seen.append(sketch.name) or sketch.name, exact=True)
+    assert [made(SKETCH), made(RENAMED), made(attrs.evolve(SKETCH))] == ["one", "another", "one"]
+    assert seen == ["one", "another"]
+
+
+def test_what_was_asked_for_longest_ago_is_forgotten() -> None:
+    seen: list[int] = []
+    sketches = [attrs.evolve(SKETCH, workload=gemm(m=size, n=4, k=4)) for size in (1, 2, 3)]
+    made = per_sketch(lambda sketch: seen.append(len(seen)), most=2)
+    for index in (0, 1, 0, 2, 0, 1):
+        made(sketches[index])
+    assert len(seen) == 4
+
+
+def test_what_fails_is_tried_again() -> None:
+    tries: list[int] = []
+
+    @per_sketch
+    def made(sketch: Sketch) -> int:
+        tries.append(1)
+        if len(tries) < 2:
+            raise InvalidValueError("not yet")
+        return 1
+
+    with pytest.raises(InvalidValueError):
+        made(SKETCH)
+    assert made(SKETCH) == 1
+
+
+def test_threads_share_it() -> None:
+    made = per_sketch(lambda sketch: object())
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: made(SKETCH), range(64)))
+    assert made(SKETCH) is made(RENAMED)

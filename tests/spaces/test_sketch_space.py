@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from attrs import evolve
@@ -9,7 +7,6 @@ from workload_names import named
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import var
-from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
     Workload,
     batch_matmul,
@@ -24,9 +21,7 @@ from autotune.sketches import (
     STEP_TYPES,
     Candidate,
     CandidateBatch,
-    Factor,
     OneOf,
-    ProductEquals,
     Sketch,
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
@@ -134,32 +129,6 @@ def test_a_subclass_without_candidates_says_so(values: tuple[int, ...]) -> None:
 
     with pytest.raises(InvalidValueError, match="'nothing' has no"):
         tiled(Nothing).sample(3, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("workload", WORKLOADS, ids=named)
-@pytest.mark.parametrize(
-    "target", ["sse2-1core", "haswell", "skylake-avx512-2core", "zen4-64core"]
-)
-def test_every_built_in_workload_has_a_small_number_of_sketches(
-    workload: Workload, target: str
-) -> None:
-    space = space_of(workload, target)
-    assert 1 <= len(space.sketches()) <= 12
-    assert space.count() >= len(space.sketches())
-    assert space.contains(space.sample(20, np.random.default_rng(0))).all()
-
-
-@pytest.mark.parametrize("workload", WORKLOADS, ids=named)
-def test_tiles_multiply_to_their_padded_extents(workload: Workload) -> None:
-    for candidate in space_of(workload).sample(40, np.random.default_rng(1)):
-        config, sketch = candidate.config, candidate.sketch
-        covered: set[str] = set()
-        for constraint in sketch.constraints:
-            if isinstance(constraint, ProductEquals):
-                product = math.prod(config[name] for name in constraint.factors)
-                assert product == evaluate(constraint.total, config)
-                covered.update(constraint.factors)
-        assert covered == {p.name for p in sketch.params if isinstance(p, Factor)}
 
 
 def test_different_targets_are_different_spaces() -> None:

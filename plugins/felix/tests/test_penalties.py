@@ -21,8 +21,7 @@ from autotune.sketches import (
     ProductEquals,
     Sketch,
 )
-from autotune.spaces.feasible import FeasibleSet
-from autotune.spaces.feasible.build import residuals
+from autotune.spaces.feasible import FeasibleSet, residuals
 
 SKETCHES = [pytest.param(sketch, feasible, id=name) for name, sketch, feasible in sketches()]
 EVERY_SKETCH = pytest.mark.parametrize(("sketch", "feasible"), SKETCHES)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from autotune.ir.workloads import conv2d
 from autotune.sketches import STEP_TYPES, Sketch
 from autotune.spaces import FeasibleSet, ScheduleLimits, SketchSpace
-from autotune.spaces.feasible.build import is_feasible
+from autotune.spaces.feasible import is_feasible
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace
 

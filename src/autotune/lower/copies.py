@@ -249,20 +249,13 @@ def _movement(
         for read in reads(source.body) if source.body is not None else ():
             if isinstance(read, Gather):
                 return None
-            found.append((False, _read(read, statement, places, digits)))
+            buffer = source.sources.get(read.tensor, read.tensor)
+            indices = [digits.of_expression(it, statement.axes) for it in read.indices]
+            found.append((False, moved(buffer, indices)))
     except UnsupportedWorkload:
         return None
     write = next(linear for is_write, linear in found if is_write)
     return _Movement(write, tuple(linear for is_write, linear in found if not is_write))
-
-
-def _read(
-    load: Load, statement: ConcreteStatement, places: Mapping[str, Place], digits: Digits
-) -> Linear:
-    place = places[statement.source.sources.get(load.tensor, load.tensor)]
-    indices = [digits.of_expression(index, statement.axes) for index in load.indices]
-    inside = [within(statement, index, place, digits) for index in indices]
-    return address(place, inside, digits)
 
 
 def _innermost(

@@ -21,8 +21,7 @@ from autotune.sketches import (
     ProductEquals,
     Sketch,
 )
-from autotune.spaces.feasible import build_feasible_set
-from autotune.spaces.feasible.build import residuals
+from autotune.spaces.feasible import build_feasible_set, residuals
 
 __all__ = ["Explanation", "FeatureSlope", "Limit", "Move", "ParamSlope", "explain"]
 

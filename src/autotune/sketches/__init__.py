@@ -11,7 +11,13 @@ from autotune.sketches.baselines import (
     is_baseline,
     is_default,
 )
-from autotune.sketches.candidates import Candidate, CandidateBatch, per_sketch
+from autotune.sketches.candidates import (
+    Candidate,
+    CandidateBatch,
+    is_prepackable,
+    per_sketch,
+    prepacked_operands,
+)
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
 from autotune.sketches.limits import names_used
 from autotune.sketches.matrix_form import (
@@ -27,7 +33,6 @@ from autotune.sketches.matrix_form import (
     result_axes,
     weights_name,
 )
-from autotune.sketches.prepacking import is_prepackable, prepacked_operands
 from autotune.sketches.rewrites import (
     added_axis,
     carried_name,

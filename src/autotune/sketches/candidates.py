@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.converter import from_json, json_forms, to_json
-from autotune.ir.workloads import Workload
+from autotune.ir.workloads import Stage, Workload
 from autotune.sketches.sketch import Sketch
+from autotune.sketches.steps import Prepack
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = ["per_sketch"]
+__all__ = ["is_prepackable", "per_sketch", "prepacked_operands"]
 
 Matrix = NDArray[np.int64]
 Positions = NDArray[np.int64]
@@ -359,3 +360,24 @@ class _Exactly(_Program):
             return False
         # By identity first: comparing sketches takes as long as reading a tape.
         return self.sketch is other.sketch or self.sketch == other.sketch
+
+
+def is_prepackable(workload: Workload, stage: Stage, operand: str) -> bool:
+    """Return whether an operand of a stage is a constant input that nothing else reads.
+
+    Args:
+        workload: What is computed.
+        stage: One of its stages.
+        operand: Name of a tensor.
+    """
+    readers = [it.name for it in workload.stages for read in it.accesses if read.tensor == operand]
+    constant = any(it.name == operand and it.constant for it in workload.inputs)
+    return constant and readers == [stage.name]
+
+
+def prepacked_operands(candidate: Candidate | None) -> tuple[str, ...]:
+    """The operands that a candidate's program is given packed; None is the untuned program."""
+    if candidate is None:
+        return ()
+    steps = candidate.sketch.core_steps
+    return tuple(step.operand for step in steps if isinstance(step, Prepack))

@@ -48,7 +48,7 @@ def loosen(sketch: Sketch) -> tuple[Sketch, FeasibleSet, tuple[str, ...]]:
         set is empty where the hard constraints alone have no solution.
 
     Raises:
-        InvalidValueError: see :func:`~autotune.spaces.feasible.build_feasible_set`.
+        InvalidValueError: see :func:`~autotune.spaces.feasible_feasible_set`.
     """
     feasible = build_feasible_set(sketch)
     dropped: list[str] = []

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from autotune.search.strategies import StrategyContext
 from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Matrix
-from autotune.spaces.feasible.build import residual_tape
+from autotune.spaces.feasible import residual_tape
 from autotune_heron.options import RoundOptions
 from autotune_heron.rounds import Offspring, RoundStrategy
 

@@ -27,8 +27,7 @@ from autotune.plugins.workload_names import task_name
 from autotune.process.blas_threads import one_blas_thread
 from autotune.sketches import Sketch
 from autotune.sketches.candidates import Matrix
-from autotune.spaces.feasible import FeasibleSet
-from autotune.spaces.feasible.build import ParamGroup, join_groups
+from autotune.spaces.feasible import FeasibleSet, ParamGroup, join_groups
 from autotune.spaces.feasible_space import FeasibleSpace
 from autotune.store.database import Database
 from autotune.store.records import Outcome, Record

@@ -12,7 +12,7 @@ from autotune.ir.expressions import Binary, Cast, Constant, Load, ScalarExpr
 from autotune.lower.concrete import ConcreteStatement
 from autotune.lower.emitter import Value
 from autotune.lower.linear import Digits, Linear
-from autotune.lower.places import Place, address, within
+from autotune.lower.places import Place
 from autotune.lower.state import State
 from autotune.nest.corrections import SHIFT
 from autotune.sketches.intrinsics import Intrinsic, IntrinsicOperand
@@ -156,8 +156,7 @@ def _operand(
     state: State, statement: ConcreteStatement, buffer: str, indices: Sequence[Linear]
 ) -> Operand:
     place = state.places[buffer]
-    inside = [within(statement, index, place, state.digits) for index in indices]
-    return Operand(place, address(place, inside, state.digits))
+    return Operand(place, state.address(statement, place, indices))
 
 
 def _check_layouts(call: Call, digits: Digits) -> None:

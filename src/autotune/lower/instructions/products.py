@@ -57,12 +57,13 @@ class Instruction(ABC):
 
 
 def instruction_of(intrinsic: Intrinsic) -> Instruction:
-    """The implementation of a declaration.
+    """The implementation of a declaration: an instruction, or what makes one of the declaration.
 
     Raises:
         InvalidValueError: it has none that is printed.
     """
-    found = intrinsic.implementation("native")(intrinsic)
+    made = intrinsic.implementation("native")
+    found = made(intrinsic) if callable(made) else made
     if not isinstance(found, Instruction):
         raise InvalidValueError(f"intrinsic {intrinsic.name!r} is implemented by {found!r}")
     return found
@@ -249,25 +250,11 @@ def pairs_256(intrinsic: Intrinsic) -> PairProducts:
     return PairProducts("llvm.x86.avx2.pmadd.wd", intrinsic.left.dtype)
 
 
-def vnni_512(intrinsic: Intrinsic) -> DotProduct:
-    """``vpdpbusd`` on 512 bits: unsigned by signed bytes."""
-    return DotProduct("llvm.x86.avx512.vpdpbusd.512", "uint8")
-
-
-def vnni_256(intrinsic: Intrinsic) -> DotProduct:
-    """``vpdpbusd`` on 256 bits. LLVM's name is the same with AVX-VNNI."""
-    return DotProduct("llvm.x86.avx512.vpdpbusd.256", "uint8")
-
-
-def bfloat16_512(intrinsic: Intrinsic) -> DotProduct:
-    """``vdpbf16ps`` on 512 bits."""
-    return DotProduct("llvm.x86.avx512bf16.dpbf16ps.512", "bfloat16")
-
-
-def bfloat16_256(intrinsic: Intrinsic) -> DotProduct:
-    """``vdpbf16ps`` on 256 bits."""
-    return DotProduct("llvm.x86.avx512bf16.dpbf16ps.256", "bfloat16")
-
+# Unsigned by signed bytes; LLVM's name of the one on 256 bits is the same with AVX-VNNI.
+vnni_512 = DotProduct("llvm.x86.avx512.vpdpbusd.512", "uint8")
+vnni_256 = DotProduct("llvm.x86.avx512.vpdpbusd.256", "uint8")
+bfloat16_512 = DotProduct("llvm.x86.avx512bf16.dpbf16ps.512", "bfloat16")
+bfloat16_256 = DotProduct("llvm.x86.avx512bf16.dpbf16ps.256", "bfloat16")
 
 _LOAD, _STORE = "llvm.x86.tileloadd64", "llvm.x86.tilestored64"
 

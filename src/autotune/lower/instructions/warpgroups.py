@@ -21,8 +21,8 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.lower.instructions.warps import tile_name
-from autotune.sketches.intrinsics import Intrinsic, IntrinsicOperand
+from autotune.lower.instructions.warps import once, own_result, tile_name
+from autotune.sketches.intrinsics import Intrinsic
 
 __all__ = [
     "CORE_ROW_BYTES",
@@ -151,7 +151,7 @@ def _sums(tile: WarpgroupTile) -> int:
 
 def shared_source() -> str:
     """Source that all tiles share, as CUDA C++."""
-    return f"{_once('AUTOTUNE_WGMMA', _GROUPS)}\n"
+    return f"{once('AUTOTUNE_WGMMA', _GROUPS)}\n"
 
 
 def function_source(tile: WarpgroupTile) -> str:
@@ -163,7 +163,7 @@ def function_source(tile: WarpgroupTile) -> str:
     sums = _sums(tile) // tile.down
     left, right = _Place(tile, "left"), _Place(tile, "right")
     product = _product_name(tile)
-    return f"""{shared_source()}{_once(product.upper(), _product_source(tile))}
+    return f"""{shared_source()}{once(product.upper(), _product_source(tile))}
 static __device__ __forceinline__ void {function_name(tile)}(
     {tile.kind.sums}* sums, const void* left, int left_plane, const void* right,
     int right_plane) {{
@@ -195,7 +195,7 @@ class _Place:
         axis = tile.call.spatial_axes[0 if is_left else 1]
         depth = tile.call.reduce_axes[0].extent
         plane, group = f"{name}_plane", str(_ROWS * row)
-        own = _own_result(tile.call, operand)
+        own = " + ".join(own_result(tile.call, operand))
         if along:
             # A plane has all results, and as many terms as a row.
             offset = f"({own}) * {row}"
@@ -214,19 +214,6 @@ class _Place:
             self.fragment = f"({axis.extent // width} * {plane})"
         self.base = f"static_cast<const char*>({name}) - ({offset})"
         self.layout = f"{leading}, {stride}, {_LAYOUTS[row]}"
-
-
-def _own_result(call: Intrinsic, operand: IntrinsicOperand) -> str:
-    """Place of the lane's own first result on the spatial axis of a factor."""
-    fragment = call.result.fragment
-    axes = {name for name, _ in operand.layout}
-    parts, inner = [], 1
-    for digit in reversed(fragment.lanes if fragment is not None else ()):
-        if digit.axis in axes:
-            place = f"lane / {inner} % {digit.extent}"
-            parts.append(place if digit.stride == 1 else f"{place} * {digit.stride}")
-        inner *= digit.extent
-    return " + ".join(parts)
 
 
 def _product_name(tile: WarpgroupTile) -> str:
@@ -304,8 +291,3 @@ static __device__ __forceinline__ void {_END}(Sum* sums) {{
 #pragma unroll
   for (int n = 0; n < kCount; ++n) autotune_wgmma_hold(sums[n]);
 }}"""
-
-
-def _once(name: str, text: str) -> str:
-    """Source that may be there several times in a file, which defines it once."""
-    return f"#ifndef {name}\n#define {name}\n{text}\n#endif"

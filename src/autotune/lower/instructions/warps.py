@@ -19,6 +19,8 @@ __all__ = [
     "WarpTile",
     "function_name",
     "function_source",
+    "once",
+    "own_result",
     "registers",
     "rounding_name",
     "rounding_source",
@@ -234,23 +236,25 @@ def rounding_source(call: Intrinsic) -> str:
   asm volatile("cvt.rna.{kind}.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(value)));
   return rounded;
 }}"""
-    return _once(name.upper(), text)
+    return once(name.upper(), text)
 
 
 def _own_place(call: Intrinsic, operand: IntrinsicOperand) -> tuple[str, int, str]:
     """The spatial axis of a factor, its extent, and where the lane's own first result is on it."""
     (spatial,) = (axis for axis in call.spatial_axes if axis.name in dict(operand.layout))
-    fragment = _fragment(call, call.result)
+    return spatial.name, spatial.extent, " - ".join(own_result(call, operand)) or "0"
+
+
+def own_result(call: Intrinsic, operand: IntrinsicOperand) -> list[str]:
+    """The parts of the place of the lane's own first result on the spatial axis of a factor."""
+    axes = {name for name, _ in operand.layout}
     parts, inner = [], 1
-    for digit in reversed(fragment.lanes):
-        if digit.axis == spatial.name:
-            parts.append(_scaled(f"lane / {inner} % {digit.extent}", digit.stride))
+    for digit in reversed(_fragment(call, call.result).lanes):
+        if digit.axis in axes:
+            place = f"lane / {inner} % {digit.extent}"
+            parts.append(place if digit.stride == 1 else f"{place} * {digit.stride}")
         inner *= digit.extent
-    return spatial.name, spatial.extent, " - ".join(parts) or "0"
-
-
-def _scaled(value: str, factor: int) -> str:
-    return value if factor == 1 else f"{value} * {factor}"
+    return parts
 
 
 def _bits(values: Sequence[int]) -> str:
@@ -294,7 +298,7 @@ def _load_source(transposed: bool) -> str:
                : {outputs} : "r"(at) : "memory");
 }}"""
         )
-    return _once(f"AUTOTUNE_LDMATRIX{suffix.upper()}", "\n".join(parts))
+    return once(f"AUTOTUNE_LDMATRIX{suffix.upper()}", "\n".join(parts))
 
 
 def _product_name(call: Intrinsic) -> str:
@@ -326,9 +330,9 @@ def _product_source(call: Intrinsic) -> str:
                "{kept}, {first}, {second}, {kept};"
                : {outputs} : {inputs});
 }}"""
-    return _once(name.upper(), text)
+    return once(name.upper(), text)
 
 
-def _once(name: str, text: str) -> str:
+def once(name: str, text: str) -> str:
     """Source that may be there several times in a file, which defines it once."""
     return f"#ifndef {name}\n#define {name}\n{text}\n#endif"

@@ -15,8 +15,7 @@ from autotune.ir.expressions import IntExpr, const, less, product, select, var
 from autotune.ir.workloads import Workload
 from autotune.sketches import AtMost, Candidate, CandidateBatch, OneOf, Sketch
 from autotune.sketches.candidates import Matrix
-from autotune.spaces.feasible import FeasibleSet
-from autotune.spaces.feasible.build import ParamGroup, join_groups
+from autotune.spaces.feasible import FeasibleSet, ParamGroup, join_groups
 from autotune.spaces.feasible_space import FeasibleSpace
 from autotune.spaces.parameters.parameter import (
     Condition,

@@ -464,7 +464,7 @@ class _Tiling:
         masked = masked_rows(found.scores, stages, found.rows)
         if masked is None or not self.draft.can("bound_loop"):
             return []
-        return bounded_loops(self.draft.workload, masked, found.stage, steps)
+        return _Bounds(self.draft.workload, masked, found.stage, tuple(steps)).made()
 
     @property
     def _score_row(self) -> str:
@@ -595,21 +595,6 @@ def _vector_width(draft: SketchDraft, stage: Stage) -> int:
 _Kind = TypeVar("_Kind", Tile, TileCeil, SplitReduction)
 
 
-def bounded_loops(
-    workload: Workload, masked: MaskedRows, sums: Stage, steps: Sequence[Step]
-) -> list[Step]:
-    """Steps that bound the loops over the columns of a mask.
-
-    Args:
-        workload: Of which the stages are.
-        masked: The stages under the mask.
-        sums: What is summed with the weights, in tiles of rows whose innermost level is a
-            register tile.
-        steps: Those of all these stages so far.
-    """
-    return _Bounds(workload, masked, sums, tuple(steps)).made()
-
-
 @frozen
 class _Columns:
     """The loops over the columns of one stage.
@@ -632,8 +617,9 @@ class _Bounds:
     Attributes:
         workload: Of which the stages are.
         masked: The stages under the mask.
-        sums: What is summed with the weights.
-        steps: Those of all these stages.
+        sums: What is summed with the weights, in tiles of rows whose innermost level is a register
+            tile.
+        steps: Those of all these stages so far.
     """
 
     workload: Workload
@@ -642,7 +628,7 @@ class _Bounds:
     steps: tuple[Step, ...]
 
     def made(self) -> list[Step]:
-        """The steps, those of the products first."""
+        """The steps that bound the loops over columns, those of the products first."""
         masked, found = self.masked, list[Step]()
         column = self.sums.reduce_axes[0].name
         row = self.sums.spatial_axes[masked.rows - 1].name

@@ -69,7 +69,13 @@ from autotune.sketches.copy_engine import (
     SWIZZLED_ROW_BYTES,
     VECTOR_BYTES,
 )
-from autotune.sketches.intrinsics import Digit, Intrinsic, find_intrinsic, result_levels
+from autotune.sketches.intrinsics import (
+    Digit,
+    Intrinsic,
+    IntrinsicOperand,
+    find_intrinsic,
+    result_levels,
+)
 from autotune.spaces.rules.access import is_selected, operand_forms, product_factors, round_up
 from autotune.spaces.rules.draft import SketchDraft, Split, loops
 from autotune.spaces.rules.gpu_levels import (
@@ -192,9 +198,10 @@ def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDr
     params = [param for param, _, _ in lanes.values() if param is not None]
     params += [it.layout.param for it in product_.factors if it.layout.param is not None]
     blocks = (*loops(product_.batch), f"{rows}.0", f"{columns}.0")
-    threads = (f"{rows}.1", f"{columns}.1", *product_.lane_levels())
-    terms, at = product_.step_level(), f"{reduce}.0"
-    tile = (f"{rows}.2", f"{columns}.2", *product_.kept_levels(), terms)
+    threads = (f"{rows}.1", f"{columns}.1", *product_.result_levels(of_lanes=True))
+    # One group of a warpgroup's instructions takes all terms that are fetched together.
+    terms, at = f"{reduce}.{1 if call.is_of_warpgroup else 2}", f"{reduce}.0"
+    tile = (f"{rows}.2", f"{columns}.2", *product_.result_levels(of_lanes=False), terms)
     between = tuple(name for name in (f"{reduce}.1",) if name != terms)
     steps: list[Step] = [
         Order(stage.name, (*blocks, *threads, at, *between, *tile)),
@@ -350,8 +357,7 @@ def _limits(draft: SketchDraft, product_: MatrixProduct, depth: IntExpr) -> list
     down, across = product_.factor(rows, 2), product_.factor(columns, 2)
     results = down * across * (call.result.elements // call.lanes)
     tile = results * stage.output.element.bytes
-    fragments = down * _registers(call, call.left.dtype, left=True)
-    fragments = fragments + across * _registers(call, call.right.dtype, left=False)
+    fragments = down * _registers(call.left) + across * _registers(call.right)
     threads = _threads(product_)
     batch = math.prod(axis.extent for axis in product_.batch)
     grid = product_.factor(rows, 0) * product_.factor(columns, 0) * batch
@@ -388,9 +394,8 @@ def _columns_of_an_instruction(product_: MatrixProduct) -> list[Constraint]:
     return found
 
 
-def _registers(call: Intrinsic, dtype: str, *, left: bool) -> int:
-    fragment = (call.left if left else call.right).fragment
-    return 0 if fragment is None else fragment.registers(dtype)
+def _registers(operand: IntrinsicOperand) -> int:
+    return 0 if operand.fragment is None else operand.fragment.registers(operand.dtype)
 
 
 def bulk_product(draft: SketchDraft, matrices: MatrixProduct) -> MatrixProduct | None:
@@ -523,19 +528,6 @@ class MatrixProduct:
             return self.call.spatial_axes[places[axis]].extent
         return self.call.reduce_axes[0].extent
 
-    def lane_levels(self) -> tuple[str, ...]:
-        """Levels of rows and columns that are the lanes of the instruction, outermost first."""
-        return self._levels_of_result(of_lanes=True)
-
-    def kept_levels(self) -> tuple[str, ...]:
-        """Levels of rows and columns that a lane has of one call's results."""
-        return self._levels_of_result(of_lanes=False)
-
-    def step_level(self) -> str:
-        """The level of the reduce axis that one group of instructions takes."""
-        last = 1 if self.call.is_of_warpgroup else 2
-        return f"{self.axes[2]}.{last}"
-
     def is_padded(self, axis: str) -> bool:
         """Return whether an axis may be iterated beyond its own extent."""
         return self.extents[axis] != (self.stage.axis(axis).extent,)
@@ -567,7 +559,8 @@ class MatrixProduct:
         own = self.call.spatial_axes[self.axes.index(axis)]
         return result_levels(self.call, own.name)
 
-    def _levels_of_result(self, *, of_lanes: bool) -> tuple[str, ...]:
+    def result_levels(self, *, of_lanes: bool) -> tuple[str, ...]:
+        """Levels of rows and columns that are lanes, or that a lane has of one call's results."""
         fragment = self.call.result.fragment
         lanes = () if fragment is None else fragment.lanes
         return tuple(

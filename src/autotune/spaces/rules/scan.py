@@ -16,7 +16,6 @@ from autotune.sketches import (
     Order,
     Ordinal,
     Parallel,
-    Step,
     Unroll,
     Vectorize,
     chunk_axis,
@@ -150,38 +149,30 @@ def _widths(draft: SketchDraft, stage: Stage, extent: int) -> tuple[int, ...]:
 
 
 def _of_columns(draft: SketchDraft, stage: Stage, axis: Axis, others: list[Axis]) -> SketchDraft:
-    """Vectors of neighbours, as many in a round as stay in a cache until the next one."""
+    """Vectors of neighbours, as many in a round as stay in a cache until the next one.
+
+    Where none but short ones divide the innermost axis, whole ones but for the last.
+    """
     *outer, inner = others
     if is_covered(draft, stage, inner):
-        return _of_uneven_columns(draft, stage, axis, others)
-    widths = _widths(draft, stage, inner.extent)
-    vectors = split(stage.name, inner, None, None, widths)
-    inside = (f"{axis.name}.0", f"{inner.name}.1", f"{inner.name}.2")
+        lanes = draft.target.lanes(stage.output.dtype)
+        vectors = vectors_of(draft, stage, tuple(count * lanes for count in _VECTORS))
+        constraints, shared = [], loops(outer)
+    else:
+        widths = _widths(draft, stage, inner.extent)
+        vectors = split(stage.name, inner, None, None, widths)
+        constraints = _enough(draft, outer, vectors, inner.extent // widths[0])
+        shared = loops(others)
+    inside = [f"{inner.name}.{level}" for level in range(1, len(vectors.factors))]
     return draft.extended(
         settled=[stage.name],
         splits=[vectors],
-        constraints=_enough(draft, outer, vectors, inner.extent // widths[0]),
+        constraints=constraints,
         steps=[
-            Order(stage.name, (*loops(others), *inside)),
-            Parallel(stage.name, loops(others)),
+            Order(stage.name, (*loops(others), f"{axis.name}.0", *inside)),
+            *([Parallel(stage.name, shared)] if shared else []),
             Vectorize(stage.name, inside[-1]),
         ],
-    )
-
-
-def _of_uneven_columns(
-    draft: SketchDraft, stage: Stage, axis: Axis, others: list[Axis]
-) -> SketchDraft:
-    """Vectors that are whole but for the last, which a loop of its own ends with."""
-    *outer, inner = others
-    lanes = draft.target.lanes(stage.output.dtype)
-    rows = loops(outer)
-    order = (*rows, f"{inner.name}.0", f"{axis.name}.0", f"{inner.name}.1")
-    shared: list[Step] = [Parallel(stage.name, rows)] if rows else []
-    return draft.extended(
-        settled=[stage.name],
-        splits=[vectors_of(draft, stage, tuple(count * lanes for count in _VECTORS))],
-        steps=[Order(stage.name, order), *shared, Vectorize(stage.name, f"{inner.name}.1")],
     )
 
 

@@ -1,9 +1,7 @@
-"""The feasible configurations of a sketch, joined group by group.
+"""The feasible set of a sketch, exactly: tables of factorizations joined by constraints.
 
-Distance of configurations from satisfying the constraints of a sketch.
-
-Every constraint becomes an expression of the parameters, its residual: 0 where it holds, else by
-how much it is violated. Native code evaluates them for a whole matrix.
+Every constraint also becomes an expression of the parameters, its residual: 0 where it holds, else
+by how much it is violated. Native code evaluates them for a whole matrix.
 """
 
 from __future__ import annotations
@@ -37,7 +35,14 @@ if TYPE_CHECKING:
 
     from autotune import _native
 
-__all__ = ["is_feasible", "residual", "residual_tape", "residuals"]
+__all__ = [
+    "FeasibleSet",
+    "build_feasible_set",
+    "is_feasible",
+    "residual",
+    "residual_tape",
+    "residuals",
+]
 
 LARGEST = 2**62
 """Bounds from here on count as unknown: native code holds 64 bits."""
@@ -157,11 +162,6 @@ class Ranges:
             args = [self.of(arg) for arg in expression.args]
             self._known[expression] = _over(expression.op, args)
         return self._known[expression]
-
-
-def expression_range(expression: IntExpr, ranges: Mapping[str, Range]) -> Range:
-    """The interval of one expression; see :class:`Ranges`."""
-    return Ranges(ranges).of(expression)
 
 
 def _over(op: str, args: Sequence[Range]) -> Range:

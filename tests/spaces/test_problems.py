@@ -1,14 +1,18 @@
-"""Every sketch's constraint problem: the same points as its feasible set, and what they mean."""
+"""Constraint problems have the points of feasible sets, and contradictions few limits."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from attrs import evolve
+from hypothesis import given
+from made_sketches import made_sketches, sketch_of
 from oracles.constraints import completed, is_solution
+from oracles.feasible import brute_force
 
 from autotune.ir.expressions import const, var
 from autotune.ir.expressions.integer import evaluate
@@ -19,17 +23,28 @@ from autotune.sketches import (
     AtLeast,
     AtMost,
     Constraint,
+    Factor,
     OneOf,
+    Ordinal,
     PadExtent,
     ProductEquals,
     Sketch,
     Tile,
 )
 from autotune.sketches.intrinsics import find_intrinsic
-from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.spaces import ScheduleLimits, SketchSpace, SpaceContext
 from autotune.spaces.feasible import build_feasible_set
-from autotune.spaces.problems import ConstraintProblem, Demand, describe_problem, problem_of
+from autotune.spaces.problems import (
+    ConstraintProblem,
+    ContradictoryConstraints,
+    Demand,
+    describe_problem,
+    problem_of,
+    require_solutions,
+    smallest_conflict,
+)
 from autotune.spaces.rules import intrinsic_sketch
+from autotune.spaces.sketch_space import make_sketch_space
 from autotune.targets import preset
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 2048, 512, "test")
@@ -171,3 +186,64 @@ def test_spaces_of_instructions_without_hardware(name: str) -> None:
         assert is_solution(problem, completed(sketch, row))
     origins = " ".join(it.origin for it in problem.constraints)
     assert all(f"bytes of {scope}" in origins for scope in intrinsic.capacities)
+
+
+@given(made_sketches())
+def test_no_smaller_set_contradicts(sketch: Sketch) -> None:
+    splits = [item for item in sketch.constraints if isinstance(item, ProductEquals)]
+    limits = [item for item in sketch.constraints if not isinstance(item, ProductEquals)]
+
+    def solutions(chosen: tuple[object, ...]) -> object:
+        return brute_force(evolve(sketch, constraints=(*splits, *chosen)))
+
+    conflict = smallest_conflict(sketch)
+    if conflict is None:
+        assert brute_force(sketch)
+        return
+    assert not solutions(conflict)
+    if conflict:
+        for fewer in itertools.combinations(limits, len(conflict) - 1):
+            assert solutions(fewer)
+
+
+def test_one_sentence_names_the_conflict() -> None:
+    """And what else there is has no part in it."""
+    sketch = sketch_of(
+        [Factor("a"), Ordinal("b", (1, 2, 3)), Ordinal("c", (1, 2))],
+        [
+            ProductEquals(("a", "b"), const(12)),
+            AtMost(var("c"), 2, "taste"),
+            AtMost(var("a"), 3, "tvm: unrolled body"),
+            AtLeast(var("b") + var("c"), 2, "taste"),
+        ],
+    )
+    with pytest.raises(ContradictoryConstraints) as caught:
+        require_solutions(sketch)
+    assert str(caught.value) == (
+        "problem 'made' has no solution: 12 = a * b (workload); a <= 3 (tvm: unrolled body); "
+        "with a in 1 .. 12, b in {1, 2, 3}"
+    )
+
+
+def test_splits_that_contradict_themselves() -> None:
+    sketch = sketch_of([Ordinal("a", (5, 7))], [ProductEquals(("a",), const(12))])
+    assert smallest_conflict(sketch) == ()
+    with pytest.raises(ContradictoryConstraints, match=r"12 = a \(workload\); with a in \{5, 7\}"):
+        require_solutions(sketch)
+
+
+def test_an_empty_space_names_what_contradicts() -> None:
+    """No tile fits into four bytes of stack when a vector takes sixty-four."""
+    narrow = ScheduleLimits(frozenset(STEP_TYPES), 4, 512, "tiny")
+    workload, target = gemm(m=64, n=64, k=64), preset("avx512")
+    with pytest.raises(ContradictoryConstraints) as caught:
+        make_sketch_space(SpaceContext(workload=workload, target=target, limits=narrow))
+    message = str(caught.value)
+    assert "tiny: accumulate tile on the stack" in message
+    assert "C.tile bytes <= 4" in message
+    assert "C.tile bytes = " in message and "64 = C.i.0" in message
+    assert "C.k" not in message, "the tile has no part of k"
+
+
+def test_what_has_solutions_is_left_alone() -> None:
+    require_solutions(sketch_of([Factor("a")], [ProductEquals(("a",), const(12))]))

@@ -19,8 +19,7 @@ from autotune.ir.expressions import IntExpr, const, product, var
 from autotune.nest import Buffer, LoopNest, derive_nest
 from autotune.sketches import AtLeast, AtMost, Constraint, ProductEquals, Sketch, Step
 from autotune.sketches.steps import step_name
-from autotune.spaces.feasible import build_feasible_set
-from autotune.spaces.feasible.build import Range, expression_range
+from autotune.spaces.feasible import Range, Ranges, build_feasible_set
 
 __all__ = [
     "ConstraintProblem",
@@ -316,7 +315,7 @@ class _Draft:
         for variable in self.variables:
             if variable.kind == "parameter":
                 ranges[variable.name] = (min(variable.domain), max(variable.domain))
-        return expression_range(expression, ranges)
+        return Ranges(ranges).of(expression)
 
     def _meaning(self, name: IntExpr) -> IntExpr:
         """Meaning of a named quantity in terms of parameters."""
