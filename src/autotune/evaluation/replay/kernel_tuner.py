@@ -105,9 +105,9 @@ def replay(
     began = clock()
     strategy = _module("interface").strategy_map[name.removeprefix(PREFIX)]
     util = _module("util")
-    searchspace, results, places = _prepared(table)
+    searchspace, results, places = _prepared(table.recorded)
     ledger = Ledger(budget)
-    runner = _runner_class()(table, results, places, ledger, clock)
+    runner = _runner_class()(table.recorded, results, places, ledger, clock)
     evaluations = min(budget.evaluations, searchspace.size)
     tuning = _tuning_options(searchspace, table.recorded, {**options, "max_fevals": evaluations})
     tuning["budget"] = util.TuningBudget(None, evaluations)
@@ -208,10 +208,9 @@ def _lookups(recorded: RecordedSpace) -> tuple[Any, list[dict[str, Any]], Places
     return made, results, places
 
 
-def _prepared(table: OutcomeTable) -> tuple[Any, list[dict[str, Any]], Places]:
+def _prepared(recorded: RecordedSpace) -> tuple[Any, list[dict[str, Any]], Places]:
     """As of :func:`_lookups`, with a search space that has seen no run."""
-    assert table.recorded is not None
-    template, results, places = _lookups(table.recorded)
+    template, results, places = _lookups(recorded)
     space = copy.copy(template)
     for name, value in vars(template).items():
         # What a run remembers; the lists of neighbours behind it are shared.
@@ -252,15 +251,15 @@ def _runner_class() -> Any:
 
         def __init__(
             self,
-            table: OutcomeTable,
+            recorded: RecordedSpace,
             results: list[dict[str, Any]],
             places: Places,
             ledger: Ledger,
             clock: Callable[[], float],
         ) -> None:
             super().__init__()
-            self.table, self.results, self.ledger, self.clock = table, results, ledger, clock
-            self.places = places
+            self.recorded, self.results, self.places = recorded, results, places
+            self.ledger, self.clock = ledger, clock
             self.seen: set[int] = set()
             self.calls = 0
             self.spent = 0.0
@@ -269,7 +268,7 @@ def _runner_class() -> Any:
             raise InvalidValueError("a replayed space has no device")
 
         def get_environment(self, tuning_options: Any) -> dict[str, Any]:
-            return {"device_name": self.table.name, "simulation": True}
+            return {"device_name": self.recorded.name, "simulation": True}
 
         def run(self, parameter_space: Sequence[Any], tuning_options: Any) -> list[Any]:
             began = self.clock()
@@ -287,11 +286,11 @@ def _runner_class() -> Any:
                 raise util.StopCriterionReached("no new configuration")
             place = self.places.get(element)
             if place is None:
-                names = [parameter.name for parameter in self.table.recorded.parameters]
+                names = [parameter.name for parameter in self.recorded.parameters]
                 values = dict(zip(names, element, strict=True))
                 return {**values, "__error__": util.InvalidConfig()}
             if place not in self.seen:
-                seconds, cost = self.table.seconds[place], self.table.costs[place]
+                seconds, cost = self.recorded.seconds[place], self.recorded.costs[place]
                 if not self.ledger.take(float(seconds), float(cost)):
                     return None
                 self.seen.add(place)
