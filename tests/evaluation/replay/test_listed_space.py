@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.evaluation.replay.recorded import NEAREST, listed_space
+from autotune.evaluation.replay.recorded import NEAREST, ListedSpace
 from autotune.sketches import CandidateBatch
 from autotune.spaces.parameters import Parameter, recorded_space
 
@@ -30,7 +30,7 @@ def reached(space: object, row: list[int], draws: int = 400) -> set[tuple[int, .
 
 @pytest.mark.parametrize("count", [1, 2, 10, 11, 12, 90])
 def test_moves_go_where_those_of_the_feasible_set_go(count: int) -> None:
-    listed = listed_space("p", PARAMETERS, rows(count))
+    listed = ListedSpace(recorded_space("p", PARAMETERS, rows(count)))
     plain = recorded_space("p", PARAMETERS, rows(count))
     assert listed.count() == plain.count() == count
     for row in rows(count)[:5].tolist():
@@ -49,13 +49,13 @@ def distance(row: list[int], other: tuple[int, ...]) -> float:
 
 
 def test_a_row_that_is_not_listed_stays() -> None:
-    listed = listed_space("p", PARAMETERS, rows(30))
+    listed = ListedSpace(recorded_space("p", PARAMETERS, rows(30)))
     strangers = [row for row in rows(180).tolist() if row not in rows(30).tolist()]
     assert reached(listed, strangers[0]) == {tuple(strangers[0])}
 
 
 def test_one_number_is_drawn_whatever_was_remembered() -> None:
-    listed, other = (listed_space("p", PARAMETERS, rows(60)) for _ in range(2))
+    listed, other = (ListedSpace(recorded_space("p", PARAMETERS, rows(60))) for _ in range(2))
     batch = CandidateBatch(((listed.sketch, rows(60)),))
     for first in (rows(60)[:3], rows(60)[::-1]):
         listed.neighbours(CandidateBatch(((listed.sketch, first),)), np.random.default_rng(9))

@@ -2,108 +2,33 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damaged_files import PAGE, Truth, behead, check, cut, flip, scribble, zero
+from damaged_files import INVALID_BASELINE, PAGE, RECORDS, Truth, check, sound_file
 from python_processes import start_python
-from thinning import thinned
 
 from autotune.errors import DatabaseError
 from autotune.ir.workloads import gemm
 from autotune.store.database import RecordFilter
-from autotune.store.records import Outcome
 from autotune.store.sqlite import SQLiteDatabase, open_database
 from autotune.store.sqlite.recovery import recover
 from autotune.store.sqlite.rows import replace, select
-from autotune.testing.sample_records import KEY, sample_baseline, sample_record, sample_run
+from autotune.testing.sample_records import KEY, sample_record
 
-RECORDS = 500
 GOLDEN = Path(__file__).parent / "schema_1.db"
-INVALID_BASELINE = sample_baseline(outcome=Outcome("invalid"))
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Truth]:
     """A file with 500 records of seven runs, and what is in it."""
     path = tmp_path_factory.mktemp("sound") / "records.db"
-    truth: Truth = {}
-    with open_database(path) as database:
-        database.start_run(sample_run())
-        database.append_baseline(INVALID_BASELINE)
-        for trial in range(RECORDS):
-            record = sample_record(trial, 1e-3 + trial * 1e-6, run_id=f"run-{trial % 7}")
-            database.append_record(record)
-            truth[record.run_id, trial] = record
-            if trial % 50 == 0:
-                # Large enough for pages of its own, which are given up again and again.
-                database.update_run("run-1", checkpoint={"state": list(range(trial, 3000))})
+    truth = sound_file(path)
     return path.read_bytes(), truth
-
-
-@pytest.mark.parametrize("seed", thinned(range(20), 10, 3))
-@pytest.mark.parametrize(
-    ("damage", "least"), [(flip, 490), (zero, 400), (scribble, 400), (behead, 500), (cut, 100)]
-)
-def test_whatever_is_damaged(
-    tmp_path: Path,
-    sound: tuple[bytes, Truth],
-    damage: Callable[[bytearray, random.Random], None],
-    least: int,
-    seed: int,
-) -> None:
-    content, truth = sound
-    data = bytearray(content)
-    damage(data, random.Random(seed))
-    path = tmp_path / "records.db"
-    path.write_bytes(data)
-    with contextlib.suppress(DatabaseError), open_database(path, read_only=True) as database:
-        check(list(database.records()), truth)
-    said: list[str] = []
-    with open_database(path, warn=said.append) as database:
-        records = list(database.records())
-        check(records, truth)
-        assert len(records) >= least
-        assert said or len(records) == RECORDS
-        added = database.append_record(sample_record(0, run_id="after"))
-        assert added > len(records)
-    with open_database(path) as database:
-        assert database.count() == len(records) + 1
-    aside = [item for item in tmp_path.iterdir() if item != path]
-    assert len(aside) == len(said) <= 1
-    for item in aside:
-        assert item.name.startswith("records.db.corrupt-2")
-        assert item.read_bytes() == bytes(data)
-        assert str(item) in said[0]
-        assert f"{len(records)} records" in said[0]
-
-
-@pytest.mark.parametrize("seed", thinned(range(20), 10, 3))
-def test_a_damaged_log(tmp_path: Path, sound: tuple[bytes, Truth], seed: int) -> None:
-    _, truth = sound
-    source, path = tmp_path / "source.db", tmp_path / "records.db"
-    with open_database(source) as database:
-        for record in list(truth.values())[:60]:
-            database.append_record(record)
-        data = source.read_bytes()
-        log = bytearray((tmp_path / "source.db-wal").read_bytes())
-    rng = random.Random(seed)
-    (flip, cut)[seed % 2](log, rng)
-    path.write_bytes(data)
-    (tmp_path / "records.db-wal").write_bytes(log)
-    said: list[str] = []
-    with open_database(path, warn=said.append) as database:
-        records = list(database.records())
-        check(records, truth)
-        # What comes before the damage is there.
-        assert [record.trial for record in records] == list(range(len(records)))
-        database.append_record(sample_record(0, run_id="after"))
 
 
 def test_a_damaged_file_and_what_is_only_in_its_log(

@@ -6,12 +6,11 @@ import contextlib
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from damaged_files import PAGE, ROUND, ROUNDS, flip_log, killed_files, log_of
 from python_processes import start_python
-from thinning import thinned
 
 from autotune.errors import DatabaseError
 from autotune.store.records import Record
@@ -19,119 +18,21 @@ from autotune.store.sqlite import open_database
 from autotune.store.sqlite.write_ahead_log import log_damage, mended_log
 from autotune.testing.sample_records import sample_record, sample_run
 
-# The last rounds are in the log only.
-ROUNDS, ROUND, IN_FILE = 7, 5, 20
-PAGE = 4096
 FRAME = 24 + PAGE
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]:
     """A folder as a killed process leaves it, and what was recorded."""
-    folder = tmp_path_factory.mktemp("killed")
-    truth: list[Record] = []
-    with open_database(folder / "live.db") as database:
-        database.start_run(sample_run("run-1", checkpoint={"trials": 0}))
-        for trial in range(ROUNDS * ROUND):
-            truth.append(sample_record(trial, 1e-3 + trial * 1e-6))
-            database.append_record(truth[-1])
-            if trial % ROUND == ROUND - 1:
-                database.update_run("run-1", checkpoint={"trials": trial})
-        (folder / "left").mkdir()
-        for suffix in ("", "-wal", "-shm"):
-            shutil.copy(folder / f"live.db{suffix}", folder / "left" / f"records.db{suffix}")
-    return folder / "left", truth
-
-
-def log_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
+    return killed_files(tmp_path_factory.mktemp("killed"))
 
 
 def index_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-shm")
 
 
-def flip(path: Path, rng: random.Random) -> None:
-    data = bytearray(log_of(path).read_bytes())
-    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    log_of(path).write_bytes(data)
-
-
-def flip_without_index(path: Path, rng: random.Random) -> None:
-    flip(path, rng)
-    index_of(path).unlink()
-
-
-def cut(path: Path, rng: random.Random) -> None:
-    data = log_of(path).read_bytes()
-    log_of(path).write_bytes(data[: rng.randrange(1, len(data))])
-
-
-def remove(path: Path, rng: random.Random) -> None:
-    log_of(path).unlink()
-
-
-def empty(path: Path, rng: random.Random) -> None:
-    log_of(path).write_bytes(b"")
-
-
-def scribble(path: Path, rng: random.Random) -> None:
-    log_of(path).write_bytes(b"notes\n" * rng.randrange(100, 3000))
-
-
-DAMAGES = (flip, flip_without_index, cut, remove, empty, scribble)
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {item.name: item.read_bytes() for item in folder.iterdir()}
-
-
-def sqlite_reads(folder: Path) -> int:
-    """Count the records that SQLite itself finds in a copy, without a word on the others."""
-    copy = shutil.copytree(folder, folder.with_name("copy"))
-    with contextlib.closing(sqlite3.connect(copy / "records.db")) as connection:
-        (count,) = connection.execute("SELECT count(*) FROM records").fetchone()
-    return int(count)
-
-
-@pytest.mark.parametrize("seed", thinned(range(30), 30, 5))
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_no_loss_is_silent(
-    tmp_path: Path,
-    killed: tuple[Path, list[Record]],
-    damage: Callable[[Path, random.Random], None],
-    seed: int,
-) -> None:
-    folder, truth = killed
-    path = shutil.copytree(folder, tmp_path / "files") / "records.db"
-    damage(path, random.Random(seed))
-    before = contents(path.parent)
-    left = max(IN_FILE, sqlite_reads(path.parent))
-    said: list[str] = []
-    # Pages of before the damage and of after it may contradict each other.
-    with (
-        contextlib.suppress(DatabaseError),
-        open_database(path, read_only=True, warn=said.append) as database,
-    ):
-        found = list(database.records())
-        assert found == truth[: len(found)] and len(found) >= left
-        assert said or found == truth
-    if damage is not flip_without_index:
-        assert contents(path.parent) == before
-    told: list[str] = []
-    with open_database(path, warn=told.append) as database:
-        found = list(database.records())
-        assert all(record == truth[record.trial] for record in found)
-        # What comes before the damage is there; often what comes behind it too.
-        assert {record.trial for record in found} >= set(range(left))
-        assert len(told) == len(said) <= 1
-        assert told or found == truth
-        if len(found) < ROUNDS * ROUND:
-            assert "no record is missed" not in told[0]
-        database.append_record(sample_record(0, run_id="after"))
-    with open_database(path, warn=told.append) as database:
-        assert database.count() == len(found) + 1
-    assert len(told) == len(said)
 
 
 def test_an_undamaged_log_of_a_killed_process(
@@ -218,7 +119,7 @@ def test_a_log_that_others_are_writing_is_not_judged(
     with start_python("-c", holder, str(path)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == f"{ROUNDS * ROUND}\n"
-        flip(path, random.Random(0))
+        flip_log(path, random.Random(0))
         for read_only in (True, False):
             with open_database(path, read_only=read_only, warn=pytest.fail) as database:
                 assert database.count() == ROUNDS * ROUND
@@ -236,7 +137,7 @@ def test_a_file_of_another_program_with_a_damaged_log_is_left_alone(tmp_path: Pa
         for item in list(tmp_path.glob("bookmarks.db*")):
             shutil.copy(item, tmp_path / "left")
     path = tmp_path / "left" / "bookmarks.db"
-    flip(path, random.Random(1))
+    flip_log(path, random.Random(1))
     with pytest.raises(DatabaseError, match="belongs to another program"):
         open_database(path, warn=lambda message: None)
     assert not list(path.parent.glob("*.corrupt-*"))

@@ -30,6 +30,7 @@ from autotune.evaluation.compare.runs import (
     time_programs,
     time_steps,
 )
+from autotune.evaluation.line_file import append_line, whole_lines
 from autotune.process.stopwatch import Clock
 from autotune.store.database import RecordFilter
 from autotune.store.records import Record
@@ -271,23 +272,16 @@ def read_pieces(path: Path) -> list[dict[str, Any]]:
         InvalidValueError: the file cannot be read, or a whole line is no JSON object.
     """
     try:
-        text, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
-    except FileNotFoundError:
-        return []
+        lines = whole_lines(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise InvalidValueError(f"cannot read the results file {str(path)!r}: {reason}") from error
-    return [_piece(path, number, line) for number, line in enumerate(text.splitlines(), start=1)]
+    return [_piece(path, number, line) for number, line in enumerate(lines, start=1)]
 
 
 def append_piece(path: Path, piece: Mapping[str, Any]) -> None:
     """Append a piece, in the place of one that was cut off; it is on the disk on return."""
-    with path.open("a+b") as stream:
-        stream.seek(0)
-        stream.truncate(stream.read().rfind(b"\n") + 1)
-        stream.write(json.dumps(piece).encode() + b"\n")
-        stream.flush()
-        os.fsync(stream.fileno())
+    append_line(path, json.dumps(piece))
 
 
 def _piece(path: Path, number: int, line: str) -> dict[str, Any]:

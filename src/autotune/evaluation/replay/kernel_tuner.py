@@ -13,7 +13,7 @@ import importlib
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -105,9 +105,9 @@ def replay(
     began = clock()
     strategy = _module("interface").strategy_map[name.removeprefix(PREFIX)]
     util = _module("util")
-    searchspace, results = _prepared(table)
+    searchspace, results, places = _prepared(table.recorded)
     ledger = Ledger(budget)
-    runner = _runner_class()(table, results, ledger, clock)
+    runner = _runner_class()(table.recorded, results, places, ledger, clock)
     evaluations = min(budget.evaluations, searchspace.size)
     tuning = _tuning_options(searchspace, table.recorded, {**options, "max_fevals": evaluations})
     tuning["budget"] = util.TuningBudget(None, evaluations)
@@ -177,36 +177,27 @@ def _searchspace_class() -> Any:
     return SharedSearchspace
 
 
-_PREPARED: dict[str, tuple[Any, list[dict[str, Any]]]] = {}
+Places = dict[tuple[Any, ...], int]
+"""Numbers of configurations by their values, in the order of the parameters."""
 
 
-def _prepared(table: OutcomeTable) -> tuple[Any, list[dict[str, Any]]]:
-    """A search space for one run, and what Kernel Tuner would measure of each configuration."""
-    assert table.recorded is not None
-    if table.digest not in _PREPARED:
-        _PREPARED.clear()
-        _PREPARED[table.digest] = (_searchspace(table.recorded), _results(table.recorded))
-    template, results = _PREPARED[table.digest]
-    space = copy.copy(template)
-    for name, value in vars(template).items():
-        # What a run remembers; the lists of neighbours behind it are shared.
-        if name.endswith(("neighbor_cache", "neighbor_partial_cache", "neighbors_index")):
-            setattr(space, name, copy.deepcopy(value))
-    return space, results
-
-
-def _parameter_names(recorded: RecordedSpace) -> list[str]:
-    """Names of the parameters, in order."""
-    return [parameter.name for parameter in recorded.parameters]
-
-
-def _searchspace(recorded: RecordedSpace) -> Any:
-    names = _parameter_names(recorded)
-    # It takes the values of a configuration in the order in which they come.
-    known = {
-        str(number): {name: it.configuration[name] for name in names}
-        for number, it in enumerate(recorded.evaluations)
-    }
+@lru_cache(maxsize=1)
+def _lookups(recorded: RecordedSpace) -> tuple[Any, list[dict[str, Any]], Places]:
+    """A search space of these configurations, what is measured of each, and where each is."""
+    util = _module("util")
+    names = [parameter.name for parameter in recorded.parameters]
+    known, results, places = {}, [], {}
+    for number, it in enumerate(recorded.evaluations):
+        # It takes the values of a configuration in the order in which they come.
+        known[str(number)] = {name: it.configuration[name] for name in names}
+        places[tuple(known[str(number)].values())] = number
+        result: dict[str, Any] = dict(it.configuration)
+        if it.seconds is None:
+            error = getattr(util, _ERRORS.get(it.status, "RuntimeFailedConfig"))()
+            result |= {"time": error, "__error__": error}
+        else:
+            result["time"] = 1e3 * it.seconds
+        results.append(result)
     parameters = {it.name: list(it.values) for it in recorded.parameters}
     made = _searchspace_class()(
         None, None, None, from_cache={"tune_params": parameters, "cache": known}
@@ -214,21 +205,18 @@ def _searchspace(recorded: RecordedSpace) -> Any:
     made.shared_neighbours = {}
     # Tables that every run would make for itself.
     made.get_list_param_indices_numpy()
-    return made
+    return made, results, places
 
 
-def _results(recorded: RecordedSpace) -> list[dict[str, Any]]:
-    util = _module("util")
-    found = []
-    for it in recorded.evaluations:
-        result: dict[str, Any] = dict(it.configuration)
-        if it.seconds is None:
-            error = getattr(util, _ERRORS.get(it.status, "RuntimeFailedConfig"))()
-            result |= {"time": error, "__error__": error}
-        else:
-            result["time"] = 1e3 * it.seconds
-        found.append(result)
-    return found
+def _prepared(recorded: RecordedSpace) -> tuple[Any, list[dict[str, Any]], Places]:
+    """As of :func:`_lookups`, with a search space that has seen no run."""
+    template, results, places = _lookups(recorded)
+    space = copy.copy(template)
+    for name, value in vars(template).items():
+        # What a run remembers; the lists of neighbours behind it are shared.
+        if name.endswith(("neighbor_cache", "neighbor_partial_cache", "neighbors_index")):
+            setattr(space, name, copy.deepcopy(value))
+    return space, results, places
 
 
 def _tuning_options(searchspace: Any, recorded: RecordedSpace, options: Mapping[str, Any]) -> Any:
@@ -263,15 +251,15 @@ def _runner_class() -> Any:
 
         def __init__(
             self,
-            table: OutcomeTable,
+            recorded: RecordedSpace,
             results: list[dict[str, Any]],
+            places: Places,
             ledger: Ledger,
             clock: Callable[[], float],
         ) -> None:
             super().__init__()
-            self.table, self.results, self.ledger, self.clock = table, results, ledger, clock
-            self.places = _places(table)
-            self.names = [] if table.recorded is None else _parameter_names(table.recorded)
+            self.recorded, self.results, self.places = recorded, results, places
+            self.ledger, self.clock = ledger, clock
             self.seen: set[int] = set()
             self.calls = 0
             self.spent = 0.0
@@ -280,7 +268,7 @@ def _runner_class() -> Any:
             raise InvalidValueError("a replayed space has no device")
 
         def get_environment(self, tuning_options: Any) -> dict[str, Any]:
-            return {"device_name": self.table.name, "simulation": True}
+            return {"device_name": self.recorded.name, "simulation": True}
 
         def run(self, parameter_space: Sequence[Any], tuning_options: Any) -> list[Any]:
             began = self.clock()
@@ -298,10 +286,11 @@ def _runner_class() -> Any:
                 raise util.StopCriterionReached("no new configuration")
             place = self.places.get(element)
             if place is None:
-                values = dict(zip(self.names, element, strict=True))
+                names = [parameter.name for parameter in self.recorded.parameters]
+                values = dict(zip(names, element, strict=True))
                 return {**values, "__error__": util.InvalidConfig()}
             if place not in self.seen:
-                seconds, cost = self.table.seconds[place], self.table.costs[place]
+                seconds, cost = self.recorded.seconds[place], self.recorded.costs[place]
                 if not self.ledger.take(float(seconds), float(cost)):
                     return None
                 self.seen.add(place)
@@ -309,22 +298,6 @@ def _runner_class() -> Any:
             return dict(self.results[place])
 
     return Lookup
-
-
-_PLACES: dict[str, dict[tuple[Any, ...], int]] = {}
-
-
-def _places(table: OutcomeTable) -> dict[tuple[Any, ...], int]:
-    """Number of each configuration by its values."""
-    assert table.recorded is not None
-    if table.digest not in _PLACES:
-        _PLACES.clear()
-        names = _parameter_names(table.recorded)
-        _PLACES[table.digest] = {
-            tuple(it.configuration[name] for name in names): number
-            for number, it in enumerate(table.recorded.evaluations)
-        }
-    return _PLACES[table.digest]
 
 
 @contextlib.contextmanager

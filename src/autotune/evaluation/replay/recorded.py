@@ -23,10 +23,10 @@ from autotune.targets import Target
 
 __all__ = [
     "Evaluation",
+    "ListedSpace",
     "OutcomeTable",
     "RecordedSpace",
     "check_units",
-    "listed_space",
     "make_space",
     "shown",
     "table_of",
@@ -346,7 +346,7 @@ def table_of(recorded: RecordedSpace) -> OutcomeTable:
     for number, parameter in enumerate(recorded.parameters):
         codes = np.array([parameter.encode(value) for value in parameter.values], dtype=np.int64)
         columns[:, number] = codes[recorded.positions[:, number]]
-    space = listed_space(recorded.kernel, recorded.parameters, columns)
+    space = ListedSpace(recorded_space(recorded.kernel, recorded.parameters, columns))
     digest = space.sketch.digest
     outcomes = []
     for it in recorded.evaluations:
@@ -419,12 +419,3 @@ class ListedSpace(ParameterSpace):
         keys[place] = np.iinfo(np.int64).max
         nearest: NDArray[np.int64] = np.sort(np.partition(keys, count - 1)[:count]) % total
         return nearest
-
-
-def listed_space(program: str, parameters: Sequence[Parameter], rows: Matrix) -> ListedSpace:
-    """The space of these configurations, as of :func:`~autotune.spaces.parameters.recorded_space`.
-
-    Raises:
-        InvalidValueError: there is no row, one is there twice, or the shape is another.
-    """
-    return ListedSpace(recorded_space(program, parameters, rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import multiprocessing
@@ -18,6 +17,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError
+from autotune.evaluation.line_file import append_line, whole_lines
 from autotune.evaluation.replay import contestants, kernel_tuner
 from autotune.evaluation.replay.contestants import Contestant
 from autotune.evaluation.replay.formats import read_spaces
@@ -26,9 +26,8 @@ from autotune.evaluation.replay.runs import Budget, Replay
 from autotune.plugins.workload_names import task_name
 from autotune.process.blas_threads import one_blas_thread
 from autotune.sketches import Sketch
-from autotune.sketches.candidates import Matrix
-from autotune.spaces.feasible import FeasibleSet, ParamGroup, join_groups
 from autotune.spaces.feasible_space import FeasibleSpace
+from autotune.spaces.parameters.parameter_space import listed_set
 from autotune.store.database import Database
 from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import open_database
@@ -221,13 +220,11 @@ def read_runs(path: str) -> list[Replay]:
         InvalidValueError: it cannot be read, or a line is no run; names its number.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return []
+        lines = whole_lines(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidValueError(f"{path!r} cannot be read: {error}") from error
     runs = []
-    for number, line in enumerate(text.rpartition("\n")[0].splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
             runs.append(Replay.from_json(_object(line)))
         except (AutotuneError, ValueError) as error:
@@ -249,11 +246,7 @@ def append_run(path: str, run: Replay) -> None:
         InvalidValueError: the file cannot be written.
     """
     try:
-        with Path(path).open("a+b") as stream:
-            with contextlib.suppress(OSError):  # a pipe
-                stream.seek(0)
-                stream.truncate(stream.read().rfind(b"\n") + 1)
-            stream.write(json.dumps(run.to_json(), allow_nan=False).encode() + b"\n")
+        append_line(Path(path), json.dumps(run.to_json(), allow_nan=False))
     except OSError as error:
         raise InvalidValueError(f"{path!r} cannot be written: {error.strerror}") from error
 
@@ -396,7 +389,8 @@ def _table(task: _Task, name: str) -> OutcomeTable:
     for digest, own in task.outcomes.items():
         sketch = task.sketches[digest]
         rows = np.array(sorted(own), dtype=np.int64).reshape(len(own), len(sketch.params))
-        feasible[sketch] = listed_set(f"what was measured of sketch {sketch.name!r}", sketch, rows)
+        title = f"what was measured of sketch {sketch.name!r}"
+        feasible[sketch] = listed_set(title, sketch.param_names, rows)
         for values in sorted(own):
             places[digest, values] = len(outcomes)
             outcomes.append(own[values])
@@ -414,19 +408,6 @@ def _table(task: _Task, name: str) -> OutcomeTable:
         has_nest=nests,
         notes=("only what was measured: a selection of the task's space",),
     )
-
-
-def listed_set(title: str, sketch: Sketch, rows: Matrix) -> FeasibleSet:
-    """The set of listed configurations of a sketch.
-
-    Args:
-        title: For messages.
-        sketch: The sketch.
-        rows: The configurations, each once, [n, parameters].
-    """
-    names = sketch.param_names
-    group = ParamGroup(names, tuple(range(len(names))), np.ascontiguousarray(rows))
-    return FeasibleSet(title, names, join_groups(title, len(names), [group], []))
 
 
 def _target(task: _Task) -> Target:

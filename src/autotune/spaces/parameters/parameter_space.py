@@ -26,7 +26,7 @@ from autotune.spaces.parameters.parameter import (
     parse_condition,
 )
 
-__all__ = ["ParameterSpace", "parameter_space", "recorded_space", "translate"]
+__all__ = ["ParameterSpace", "listed_set", "parameter_space", "recorded_space", "translate"]
 
 SKETCH = "parameters"
 _MIXTURES = 8
@@ -161,10 +161,20 @@ def recorded_space(program: str, parameters: Sequence[Parameter], rows: Matrix) 
         }
         raise InvalidValueError(f"a configuration is there twice: {config}")
     names = tuple(parameter.name for parameter in parameters)
-    group = ParamGroup(names, tuple(range(len(names))), ordered)
-    title = f"the space of {program!r}"
-    graph = join_groups(title, len(names), [group], [])
-    return ParameterSpace(workload, parameters, (), FeasibleSet(title, names, graph))
+    feasible = listed_set(f"the space of {program!r}", names, ordered)
+    return ParameterSpace(workload, parameters, (), feasible)
+
+
+def listed_set(title: str, names: tuple[str, ...], rows: Matrix) -> FeasibleSet:
+    """The set of listed configurations.
+
+    Args:
+        title: For messages.
+        names: Of the parameters.
+        rows: The configurations, each once, [n, parameters].
+    """
+    group = ParamGroup(names, tuple(range(len(names))), np.ascontiguousarray(rows))
+    return FeasibleSet(title, names, join_groups(title, len(names), [group], []))
 
 
 def _workload(program: str, parameters: Sequence[Parameter]) -> Workload:

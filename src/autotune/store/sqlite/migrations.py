@@ -1,7 +1,7 @@
 """The tables of the SQLite file, by version.
 
 A version, once released, is never edited: the next one is a migration. A file of every version
-is kept under ``tests/database`` and opened by the tests.
+is kept under ``tests/store/sqlite`` and opened by the tests.
 
 Digests of earlier versions, which covered names, replaced by those of today.
 

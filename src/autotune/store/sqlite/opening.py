@@ -32,6 +32,7 @@ from autotune.store.sqlite.schema import (
     COLUMNS,
     DAMAGE_NOTE,
     SCHEMA_VERSION,
+    beside,
     row_checksum,
 )
 from autotune.store.sqlite.write_ahead_log import LogDamage, log_damage
@@ -360,16 +361,15 @@ def _check_content(connection: sqlite3.Connection, location: str, read_only: boo
     """
     connection.execute("BEGIN")
     version = _check_owner(connection, location)
-    check_schema(connection, location, version)
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     note = Path(location + DAMAGE_NOTE)
     noted = note.exists() and not read_only
     if noted or pages * page_bytes <= _CHECKED_BYTES:
-        thorough = not read_only and (noted or pages * page_bytes <= _CHECKED_ROWS_BYTES)
-        _check_tree(connection, thorough)
-        if thorough and version == SCHEMA_VERSION:
-            _check_rows(connection)
+        if not read_only and (noted or pages * page_bytes <= _CHECKED_ROWS_BYTES):
+            check_everything(connection, version)
+        else:
+            _check_tree(connection, thorough=False)
     connection.execute("COMMIT")
     if noted:
         note.unlink(missing_ok=True)
@@ -388,31 +388,28 @@ def _check_owner(connection: sqlite3.Connection, location: str) -> int:
             f"database {location!r}: written by a newer version (schema {version}, this one "
             f"knows {SCHEMA_VERSION}); upgrade, or name another file"
         )
+    check_schema(connection, location, version)
     return int(version)
 
 
 def _check_copy(path: Path) -> None:
     """Raise what is wrong with an unshared copy of a file, however large it is."""
-    location = str(path)
     with contextlib.closing(_connect_file(path, read_only=False)) as connection:
         restrict(connection)
-        version = _check_owner(connection, location)
-        check_schema(connection, location, version)
-        _check_tree(connection, thorough=True)
-        if version == SCHEMA_VERSION:
-            _check_rows(connection)
+        check_everything(connection, _check_owner(connection, str(path)))
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
 
 
-def check_everything(connection: sqlite3.Connection) -> None:
-    """Raise what is wrong with an open file, reading all of it.
+def check_everything(connection: sqlite3.Connection, version: int = SCHEMA_VERSION) -> None:
+    """Raise what is wrong with an open file of a version, reading all of it.
 
     Raises:
         sqlite3.DatabaseError: the file is damaged.
     """
     _check_tree(connection, thorough=True)
-    _check_rows(connection)
+    if version == SCHEMA_VERSION:
+        _check_rows(connection)
 
 
 def _check_tree(connection: sqlite3.Connection, thorough: bool) -> None:
@@ -496,7 +493,7 @@ def check_journal(path: Path, read_only: bool) -> None:
     Raises:
         DatabaseError: there is such a journal; or the file is only read, and would be changed.
     """
-    journal = path.with_name(path.name + "-journal")
+    journal = beside(path, "-journal")
     try:
         with journal.open("rb") as file:
             begins = file.read(len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC
@@ -528,7 +525,7 @@ def check_log(path: Path, read_only: bool, warn: Warn) -> None:
     has_content = path.stat().st_size > _FIRST_PAGE or has_sound_rows(path)
     if has_content and not read_only:
         raise sqlite3.DatabaseError(log.reason)
-    if read_only and not _index_of(path).exists():
+    if read_only and not beside(path, "-shm").exists():
         note_damage(str(path))
     later = "the next command that writes to it recovers what is readable"
     warn(
@@ -545,7 +542,7 @@ def reading_mode(path: Path) -> str:
     become part of the file, and what does not verify of it would be gone. Where there is no log
     and none can be made, nobody can be writing, and the file may be taken as it is.
     """
-    log, index = _log_of(path), _index_of(path)
+    log, index = beside(path, "-wal"), beside(path, "-shm")
     if (log.exists() or index.exists()) and not _is_in_use(path):
         damage = log_damage(path)
         if damage is not None and not damage.readable:
@@ -562,7 +559,7 @@ def note_damage(location: str) -> None:
     path = Path(location)
     if path.is_file():
         with contextlib.suppress(OSError):
-            path.with_name(path.name + DAMAGE_NOTE).touch()
+            beside(path, DAMAGE_NOTE).touch()
 
 
 def writable(path: Path) -> bool:
@@ -572,20 +569,12 @@ def writable(path: Path) -> bool:
 
 def _damage_of_log(path: Path) -> LogDamage | None:
     """Describe damage of a killed process's log, while nobody uses the file."""
-    if not (_log_of(path).exists() or _index_of(path).exists()):
+    if not (beside(path, "-wal").exists() or beside(path, "-shm").exists()):
         return None
     if _is_in_use(path) or (found := log_damage(path)) is None:
         return None
     # Another process may have come meanwhile, and written while the log was read.
     return None if _is_in_use(path) or log_damage(path) != found else found
-
-
-def _log_of(path: Path) -> Path:
-    return path.with_name(path.name + "-wal")
-
-
-def _index_of(path: Path) -> Path:
-    return path.with_name(path.name + "-shm")
 
 
 def _is_in_use(path: Path) -> bool:

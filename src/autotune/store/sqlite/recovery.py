@@ -28,7 +28,13 @@ from autotune.store.sqlite.guard import definitions, our_schema, restrict_to_rea
 from autotune.store.sqlite.interned import Interned
 from autotune.store.sqlite.migrations import MIGRATIONS, migrate, redigest
 from autotune.store.sqlite.rows import NotUnderstood, Row, checked_row, put, select, to_json_text
-from autotune.store.sqlite.schema import COLUMNS, DAMAGE_NOTE, SCHEMA_VERSION, SHARED_TABLES
+from autotune.store.sqlite.schema import (
+    COLUMNS,
+    DAMAGE_NOTE,
+    SCHEMA_VERSION,
+    SHARED_TABLES,
+    beside,
+)
 from autotune.store.sqlite.write_ahead_log import LogDamage, log_damage, mended_log
 
 __all__ = [
@@ -130,7 +136,7 @@ def recover(
             data, logs, log = file.read(), _logs_of(path), log_damage(path)
             if log is None and _is_sound(path, data, logs, check):
                 return None
-            rows, newest = _salvaged(_beside(path, "-recovering"), data, logs)
+            rows, newest = _salvaged(beside(path, "-recovering"), data, logs)
             counts = _write_complete(_with_copies(rows), path)
             quarantine = _exchange(path)
     numbered = {table: counts[table] for table in ("records", "runs", "baselines")}
@@ -165,7 +171,7 @@ def finish(path: Path, wait: float) -> None:
 
 def is_begun(path: Path) -> bool:
     """Return whether a new file is complete and not in place yet."""
-    return _beside(path, "-recovered").exists()
+    return beside(path, "-recovered").exists()
 
 
 def is_open_here(path: Path) -> bool:
@@ -204,16 +210,12 @@ def identity_of(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
 def _logs_of(path: Path) -> dict[str, bytes]:
     """The logs beside a file, by suffix, with all that was written to them."""
     found: dict[str, bytes] = {}
     for suffix in ("-wal", "-journal"):
         with contextlib.suppress(FileNotFoundError):
-            found[suffix] = _beside(path, suffix).read_bytes()
+            found[suffix] = beside(path, suffix).read_bytes()
     if "-wal" in found:
         found["-wal"] = mended_log(found["-wal"])
     return found
@@ -262,7 +264,7 @@ def _copied(copy: Path, data: bytes, logs: Mapping[str, bytes]) -> Iterator[Path
     """A file and its logs; SQLite would give up our locks of the file itself on closing it."""
     try:
         for suffix, content in {"": data, **logs}.items():
-            _beside(copy, suffix).write_bytes(content)
+            beside(copy, suffix).write_bytes(content)
         yield copy
     finally:
         _remove(copy)
@@ -273,7 +275,7 @@ def _is_sound(
 ) -> bool:
     """Return whether there is no damage."""
     try:
-        with _copied(_beside(path, "-recovering"), data, logs) as copy:
+        with _copied(beside(path, "-recovering"), data, logs) as copy:
             check(copy)
     except (sqlite3.Error, UnicodeDecodeError):
         return False
@@ -301,7 +303,7 @@ def _salvaged(copy: Path, data: bytes, logs: Mapping[str, bytes]) -> Salvaged:
 
 def _remove(path: Path) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
-        _beside(path, suffix).unlink(missing_ok=True)
+        beside(path, suffix).unlink(missing_ok=True)
 
 
 def _exchange(path: Path) -> Path:
@@ -316,10 +318,10 @@ def _exchange(path: Path) -> Path:
     # A log left behind would be taken for the new file's.
     for suffix in ("-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
-            os.rename(_beside(path, suffix), _beside(quarantine, suffix))
-    _beside(path, DAMAGE_NOTE).unlink(missing_ok=True)
+            os.rename(beside(path, suffix), beside(quarantine, suffix))
+    beside(path, DAMAGE_NOTE).unlink(missing_ok=True)
     _flush_folder(path.parent)
-    os.replace(_beside(path, "-recovered"), path)
+    os.replace(beside(path, "-recovered"), path)
     _flush_folder(path.parent)
     return quarantine
 
@@ -360,10 +362,10 @@ def _with_copies(rows: Rows) -> Rows:
 
 def _write_complete(rows: Rows, path: Path) -> dict[str, int]:
     """Put a complete new file beside ``path``; or nothing, where there is no room for it."""
-    growing = _beside(path, "-recovering")
+    growing = beside(path, "-recovering")
     try:
         counts = _write(rows, growing)
-        os.replace(growing, _beside(path, "-recovered"))
+        os.replace(growing, beside(path, "-recovered"))
     finally:
         _remove(growing)
     return counts

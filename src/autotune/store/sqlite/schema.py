@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "DAMAGE_NOTE",
     "SCHEMA_VERSION",
     "SHARED_TABLES",
+    "beside",
     "row_checksum",
 ]
 
@@ -84,6 +86,11 @@ COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 SHARED_TABLES = ("workloads", "sketches", "targets", "programs", "measure_keys")
 """Tables of rows that others refer to; ``copies`` has each of these rows as a JSON array."""
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """A file beside a database's, such as its log."""
+    return path.with_name(path.name + suffix)
 
 
 def row_checksum(table: str, *values: bytes | str | float | None) -> int:

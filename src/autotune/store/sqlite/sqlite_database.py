@@ -218,7 +218,7 @@ class SQLiteDatabase(Database):
         return [record for record in found if record is not None]
 
     def lookup(self, candidate: str, key: MeasureKey) -> Record | None:
-        row = self._latest("records", {"candidate": candidate}, key, TIMED_HERE)
+        row = self._latest({"candidate": candidate}, key, TIMED_HERE)
         record = None if row is None else self._record(row)
         if row is not None and record is not None and record.candidate.digest != candidate:
             # Another candidate's outcome would be taken for this one's.
@@ -231,7 +231,6 @@ class SQLiteDatabase(Database):
             raise InvalidValueError("a program is looked up by its digest, which is not empty")
         rows = [
             self._latest(
-                "records",
                 {"workload": workload, column: program},
                 key,
                 f"{column} <> '' AND duplicate_of = '' AND {TIMED_HERE}",
@@ -372,10 +371,8 @@ class SQLiteDatabase(Database):
         numbers = sorted(row[0] for row in self._query(query.text, query.values) if row[0])
         return [row for number in numbers for row in self._select("records", "id = ?", (number,))]
 
-    def _latest(
-        self, table: str, equal: Mapping[str, str], key: MeasureKey, also: str = "TRUE"
-    ) -> Row | None:
-        """The most recent row that is not retriable."""
+    def _latest(self, equal: Mapping[str, str], key: MeasureKey, also: str) -> Row | None:
+        """The most recent record's row that is not retriable."""
         with reporting(self._location):
             key_id = self._interned.find_key(key)
             if key_id is None:
@@ -383,7 +380,7 @@ class SQLiteDatabase(Database):
             condition = " AND ".join(f"{column} = ?" for column in equal)
             rows = select(
                 self._connection,
-                table,
+                "records",
                 f"{condition} AND key_id = ? AND {also} AND {_NOT_RETRIABLE} "
                 "ORDER BY id DESC LIMIT 1",
                 (*equal.values(), key_id),
@@ -391,7 +388,7 @@ class SQLiteDatabase(Database):
             for row in rows:
                 # A damaged index may lead to another row.
                 if any(row[column] != value for column, value in equal.items()):
-                    raise sqlite3.DatabaseError(f"an index of {table} leads to another row")
+                    raise sqlite3.DatabaseError("an index of records leads to another row")
         return rows[0] if rows else None
 
     def _run_row(self, run_id: str) -> Row:

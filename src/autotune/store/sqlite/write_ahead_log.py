@@ -16,7 +16,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.store.sqlite.schema import DAMAGE_NOTE
+from autotune.store.sqlite.schema import DAMAGE_NOTE, beside
 
 __all__ = ["LogDamage", "log_damage", "mended_log"]
 
@@ -107,7 +107,7 @@ def log_damage(path: Path) -> LogDamage | None:
     """
     content = _content(path, "-wal")
     # A reader that found damage may have made the index, which then knows of nothing lost.
-    is_noted = path.with_name(path.name + DAMAGE_NOTE).exists()
+    is_noted = beside(path, DAMAGE_NOTE).exists()
     index = None if is_noted else _read_index(_content(path, "-shm") or b"")
     log = None if content is None else _read_log(content)
     if log is None or not log.sound:
@@ -182,7 +182,7 @@ def mended_log(content: bytes) -> bytes:
 
 def _content(path: Path, suffix: str) -> bytes | None:
     try:
-        return path.with_name(path.name + suffix).read_bytes()
+        return beside(path, suffix).read_bytes()
     except OSError:
         return None
 
