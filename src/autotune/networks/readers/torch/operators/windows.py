@@ -30,12 +30,12 @@ from autotune.networks.graph import (
     window_arg,
     window_reduce,
 )
+from autotune.networks.graph.making import computed_type
 from autotune.networks.readers.forms import (
     grown,
     is_float,
     margins_of_parts,
     vector,
-    wide,
     window_counts,
     with_bias,
 )
@@ -123,7 +123,7 @@ def _average_pool(call: Call) -> Value:
     rank = _pool_rank(call)
     x = _image(call.x, rank)
     window, more = _pool_window(call, x.shape[2:])
-    total = window_reduce("add", x, grown(window, more), wide(x.dtype))
+    total = window_reduce("add", x, grown(window, more), computed_type(x.dtype))
     count = _counts(call, x, window, more, total.dtype)
     return reshape(cast(binary("div", total, count), x.dtype), call.shape)
 
@@ -158,10 +158,10 @@ def _adaptive_average(call: Call) -> Value:
     if x.size == 0 or 0 in to:
         return filled(call.shape, 0, call.dtype)
     if window is not None:
-        total = window_reduce("add", x, window, wide(x.dtype))
+        total = window_reduce("add", x, window, computed_type(x.dtype))
         found = cast(binary("div", total, math.prod(window.kernel)), x.dtype)
         return reshape(found, call.shape)
-    found = cast(x, wide(x.dtype))
+    found = cast(x, computed_type(x.dtype))
     for axis, length in enumerate(to, start=2):
         bounds = _bounds(x.shape[axis], length)
         taps = max(end - start for start, end in bounds)
@@ -211,8 +211,8 @@ def _average_pool_backward(call: Call) -> Value:
     rank = _pool_rank(call)
     gradient, x = _image(call["grad_output"], rank), _image(call["self"], rank)
     window, more = _pool_window(call, x.shape[2:])
-    count = _counts(call, x, window, more, wide(x.dtype))
-    share = binary("div", cast(gradient, wide(x.dtype)), count)
+    count = _counts(call, x, window, more, computed_type(x.dtype))
+    share = binary("div", cast(gradient, computed_type(x.dtype)), count)
     found = _spread_out(share, window, x.shape[2:])
     return reshape(cast(found, x.dtype), call.shape)
 
@@ -243,7 +243,7 @@ def _fitted(
 def _adaptive_average_backward(call: Call) -> Value:
     rank = _pool_rank(call)
     gradient, x = _image(call["grad_output"], rank), _image(call["self"], rank)
-    found = cast(gradient, wide(x.dtype))
+    found = cast(gradient, computed_type(x.dtype))
     for axis, extent in enumerate(x.shape[2:], start=2):
         bounds = _bounds(extent, gradient.shape[axis])
         shares = [[(s <= at < e) / (e - s) for s, e in bounds] for at in range(extent)]
