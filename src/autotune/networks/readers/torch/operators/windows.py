@@ -295,9 +295,7 @@ def _weight_gradient(gradient: Value, x: Value, w: Value, window: Window, groups
 WINDOWS: Mapping[str, Operator] = {
     **dict.fromkeys(("convolution", "_convolution"), _convolution),
     **{f"conv{at}d": _convolution for at in (1, 2, 3)},
-    "conv_transpose1d": _convolution,
-    "conv_transpose2d": _convolution,
-    "conv_transpose3d": _convolution,
+    **{f"conv_transpose{at}d": _convolution for at in (1, 2, 3)},
     **{f"max_pool{at}d": _max_pool for at in (1, 2, 3)},
     **{f"max_pool{at}d_with_indices": _max_pool for at in (1, 2, 3)},
     **{f"avg_pool{at}d": _average_pool for at in (1, 2, 3)},
@@ -379,17 +377,12 @@ def _grid_sample(call: Call) -> Value:
     return sampled(call.x, call["grid"], mode, margins, bool(call["align_corners"]))
 
 
-def _names() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for at in (1, 2, 3):
-        found[f"upsample_nearest{at}d"] = _nearest
-        found[f"_upsample_nearest_exact{at}d"] = _nearest
-        found[f"grid_sampler_{at}d"] = _grid_sample
-    for name in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d"):
-        found[f"upsample_{name}"] = _interpolated
-    for name in ("bilinear2d", "bicubic2d", "lanczos2d"):
-        found[f"_upsample_{name}_aa"] = _interpolated
-    return found
+_SMOOTH = ("bilinear2d", "bicubic2d", "lanczos2d")
 
-
-RESAMPLING: Mapping[str, Operator] = _names()
+RESAMPLING: Mapping[str, Operator] = {
+    **{f"upsample_nearest{at}d": _nearest for at in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{at}d": _nearest for at in (1, 2, 3)},
+    **{f"grid_sampler_{at}d": _grid_sample for at in (1, 2, 3)},
+    **{f"upsample_{it}": _interpolated for it in ("linear1d", "trilinear3d", *_SMOOTH[:2])},
+    **{f"_upsample_{it}_aa": _interpolated for it in _SMOOTH},
+}
