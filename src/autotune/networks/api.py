@@ -621,8 +621,7 @@ class EarlyCheck:
             f"{then if reserve.least else ''}: {left} left of {limit:g} s to tune it; a trial of "
             f"each of its {programs} programs needs about {math.ceil(needed)} s (--time)"
         )
-        for listener in self.options.listeners:
-            listener(WarningRaised(self.network.name, message))
+        _emit(self.options, WarningRaised(self.network.name, message))
 
 
 _REASON_WIDTH = 72

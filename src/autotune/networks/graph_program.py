@@ -35,7 +35,7 @@ from autotune.networks.frontend import (
 from autotune.networks.graph import Graph, Loop, Node, Requirement, Value, evaluate
 from autotune.networks.library.saving import Held, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
-from autotune.networks.passes.workload_forms import is_elementwise, is_reshape
+from autotune.networks.passes.workload_forms import is_elementwise
 from autotune.networks.plan.cpu_network import BuiltPlan, compile_network, printed_for
 from autotune.networks.plan.cuda_network import (
     checked_on_device,
@@ -662,7 +662,7 @@ def _sources(value: Value, use: _Use) -> Iterator[tuple[Value, _Use]]:
 
 def _moved(node: Node | None) -> Value | None:
     """Value that a node only moves, or converts."""
-    if node is None or is_reshape(node):
+    if node is None or node.is_reshape:
         return None if node is None else node.operands[0]
     if not isinstance(node.operation, Workload) or not is_elementwise(node.operation):
         return None

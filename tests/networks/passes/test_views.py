@@ -105,9 +105,9 @@ def test_two_inputs_are_read_before_their_reshapes_one_after_the_other() -> None
     workload = written("A[6], B[4]", "C[i:6, j:4] = A[i] + B[j]")
     first = on_other_axes(workload, "A", (2, 3), axis_groups((2, 3), (6,)))
     assert first is not None
-    second = on_other_axes(first.workload, "B", (2, 2), axis_groups((2, 2), (4,)))
+    second = on_other_axes(first, "B", (2, 2), axis_groups((2, 2), (4,)))
     assert second is not None
     a, b = np.arange(6, dtype=np.float32), np.arange(4, dtype=np.float32) / 8
     given = {"A": a.reshape(2, 3), "B": b.reshape(2, 2)}
-    (found,) = reference_outputs(second.workload, given).values()
+    (found,) = reference_outputs(second, given).values()
     np.testing.assert_array_equal(found.reshape(6, 4), a[:, None] + b)

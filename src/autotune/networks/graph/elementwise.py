@@ -33,7 +33,15 @@ from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, UNARY
 from autotune.ir.workloads import Stage, Tensor
 from autotune.networks.graph.graph import Value, constant
 from autotune.networks.graph.host import BITWISE, FUNCTIONS
-from autotune.networks.graph.making import HALVES, host, load, program, spatial, widened
+from autotune.networks.graph.making import (
+    HALVES,
+    computed_type,
+    host,
+    load,
+    program,
+    spatial,
+    widened,
+)
 
 __all__ = [
     "Number",
@@ -244,7 +252,7 @@ def elementwise(
 
         def scalar(operand: Value | Number) -> Scalar:
             if not isinstance(operand, Value):
-                return scalar_constant(operand, _computed(tensors[0].dtype))
+                return scalar_constant(operand, computed_type(tensors[0].dtype))
             if any(operand is it for it in read):
                 return _element(next(waiting), shape)
             return _literal(operand)
@@ -256,13 +264,9 @@ def elementwise(
     return program(name, read, stages)
 
 
-def _computed(dtype: str) -> str:
-    return "float32" if dtype in HALVES else dtype
-
-
 def _element(tensor: Tensor, shape: Sequence[int]) -> Scalar:
     body = widened(load(tensor, broadcast_indices(tensor.shape, shape)), tensor.dtype)
-    return Scalar(body, _computed(tensor.dtype))
+    return Scalar(body, computed_type(tensor.dtype))
 
 
 def _is_literal(value: Value) -> bool:
@@ -274,7 +278,7 @@ def _is_literal(value: Value) -> bool:
 
 def _literal(value: Value) -> Scalar:
     number = element_type(value.dtype).numbers(np.asarray(value.constant)).item()
-    return scalar_constant(number, _computed(value.dtype))
+    return scalar_constant(number, computed_type(value.dtype))
 
 
 def _result_type(result: Scalar, tensors: Sequence[Value]) -> str:

@@ -150,6 +150,11 @@ class Node:
             return "loop"
         return kind.kind if isinstance(kind, HostOperator) else kind.name
 
+    @property
+    def is_reshape(self) -> bool:
+        """True if it changes the shape alone."""
+        return isinstance(self.operation, HostOperator) and self.operation.kind == "reshape"
+
     def check(self, arrays: Sequence[Array]) -> None:
         """Check what its operands hold.
 

@@ -291,6 +291,11 @@ def load(tensor: Tensor, indices: Sequence[IntLike]) -> Load:
     return Load(tensor.name, tuple(const(it) if isinstance(it, int) else it for it in indices))
 
 
+def computed_type(dtype: str) -> str:
+    """The type that numbers of a type are computed in: float32 for halves."""
+    return "float32" if dtype in HALVES else dtype
+
+
 def widened(body: ScalarExpr, dtype: str) -> ScalarExpr:
     """An element in the type that is computed in: float32 for halves."""
     return Cast("float32", body) if dtype in HALVES else body

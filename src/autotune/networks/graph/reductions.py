@@ -40,8 +40,8 @@ from autotune.networks.graph.elementwise import (
 )
 from autotune.networks.graph.graph import Graph, Loop, Value, constant, input_value
 from autotune.networks.graph.making import (
-    HALVES,
     compute,
+    computed_type,
     host,
     load,
     normal_axes,
@@ -103,11 +103,13 @@ def reduce(
     over, wanted = normal_axes(axes, x.rank), dtype or x.dtype
     if x.size == 0 or not over:
         return _of_nothing(combiner, x, over, keepdims, wanted)
-    computed = "float32" if wanted in HALVES else wanted
+    computed = computed_type(wanted)
 
     def stages(given: Sequence[Tensor]) -> list[Stage]:
         names = [f"{'k' if at in over else 'i'}{at}" for at in range(x.rank)]
-        element = Scalar(widened(load(given[0], [var(it) for it in names]), x.dtype), _wide(x))
+        element = Scalar(
+            widened(load(given[0], [var(it) for it in names]), x.dtype), computed_type(x.dtype)
+        )
         inner = [Axis(names[at], x.shape[at], "reduce") for at in over]
         outer = [Axis(name, x.shape[at]) for at, name in enumerate(names) if at not in over]
         body = element.cast(computed).body
@@ -117,10 +119,6 @@ def reduce(
     if not keepdims:
         return found
     return reshape(found, [1 if at in over else extent for at, extent in enumerate(x.shape)])
-
-
-def _wide(x: Value) -> str:
-    return "float32" if x.dtype in HALVES else x.dtype
 
 
 def _of_nothing(combiner: str, x: Value, over: Sequence[int], keepdims: bool, dtype: str) -> Value:
@@ -190,7 +188,7 @@ _IDENTITIES = {"add": 0.0, "mul": 1.0}
 
 def mean(x: Value, axes: Sequence[int] | None = None, keepdims: bool = True) -> Value:
     """The mean over axes; of halves in float32, rounded at the end."""
-    total = reduce("add", x, axes, keepdims, _wide(x))
+    total = reduce("add", x, axes, keepdims, computed_type(x.dtype))
     return cast(binary("div", total, _count(x, axes)), x.dtype)
 
 
@@ -202,7 +200,7 @@ def variance(
     x: Value, axes: Sequence[int] | None = None, keepdims: bool = True, correction: int = 0
 ) -> Value:
     """The mean square of the difference from the mean, over a count less ``correction``."""
-    wide = cast(x, _wide(x))
+    wide = cast(x, computed_type(x.dtype))
     apart = binary("sub", wide, mean(wide, axes))
     total = reduce("add", binary("mul", apart, apart), axes, keepdims)
     return cast(binary("div", total, _count(x, axes) - correction), x.dtype)
@@ -210,7 +208,7 @@ def variance(
 
 def normalized(x: Value, axes: Sequence[int], epsilon: float) -> Value:
     """Less the mean, divided by the root of the variance and ``epsilon``; float32 of halves."""
-    wide = cast(x, _wide(x))
+    wide = cast(x, computed_type(x.dtype))
     apart = binary("sub", wide, mean(wide, axes))
     spread = mean(binary("mul", apart, apart), axes)
     return elementwise(
@@ -230,7 +228,7 @@ def log_softmax(x: Value, axis: int) -> Value:
 
 def _over_rows(name: str, x: Value, axis: int) -> Value:
     """Softmax or its logarithm, in the stages that the builder of workloads has."""
-    axis, dtype = normal_axis(axis, x.rank), _wide(x)
+    axis, dtype = normal_axis(axis, x.rank), computed_type(x.dtype)
     rows = [Axis(f"i{at}", extent) for at, extent in enumerate(x.shape) if at != axis]
     whole = [Axis(f"i{at}", extent) for at, extent in enumerate(x.shape)]
     along = [Axis("k", x.shape[axis], "reduce")]
@@ -267,7 +265,7 @@ def _over_rows(name: str, x: Value, axis: int) -> Value:
 
 def log_sum_exp(x: Value, axes: Sequence[int] | None = None, keepdims: bool = True) -> Value:
     """``log(sum(exp(x)))`` over axes, which does not overflow."""
-    wide = cast(x, _wide(x))
+    wide = cast(x, computed_type(x.dtype))
     largest = reduce("max", wide, axes)
     # Where the largest is infinite, nothing is subtracted: infinities have no difference.
     finite = elementwise(lambda it: where((it - it).equals(0), it, 0), largest)
@@ -334,7 +332,7 @@ def scan(
     axis = normal_axis(axis, x.rank)
     if reverse:
         return flip(scan(combiner, flip(x, [axis]), axis, exclusive), [axis])
-    total = "float32" if x.dtype in HALVES else x.dtype
+    total = computed_type(x.dtype)
     kinds = ["scan" if at == axis else "spatial" for at in range(x.rank)]
     axes = tuple(
         Axis(f"i{at}", extent, kind)

@@ -41,6 +41,7 @@ from autotune.networks.graph.graph import Value, constant
 from autotune.networks.graph.making import (
     HALVES,
     axis_names,
+    computed_type,
     load,
     program,
     rounded,
@@ -48,7 +49,6 @@ from autotune.networks.graph.making import (
     widened,
 )
 from autotune.networks.graph.movement import broadcast, flip, pad, padded, reshape, transpose
-from autotune.networks.graph.movement import transpose as reordered
 from autotune.networks.graph.reductions import reduce
 
 __all__ = [
@@ -88,7 +88,7 @@ def contract(
         raise InvalidValueError(f"{letters[2]!r} has letters that no operand has")
     summed = [it for it in extents if it not in letters[2]]
     wanted = dtype or left.dtype
-    total = "float32" if wanted in HALVES else wanted
+    total = computed_type(wanted)
     shape = tuple(extents[it] for it in letters[2])
     if 0 in extents.values():
         zeros = np.zeros(shape, element_type(wanted).dtype)
@@ -189,9 +189,9 @@ def matmul_integer(
 
 def _zero(value: Value | None, column: bool) -> Value | None:
     """A zero point as int32 that broadcasts; None where it is 0."""
-    if value is None or (value.constant is not None and not value.constant.any()):
+    wide = _nonzero(value)
+    if wide is None:
         return None
-    wide = cast(value, "int32")
     if wide.size == 1:
         return reshape(wide, ())
     return reshape(wide, (-1, 1)) if column and wide.rank == 1 else wide
@@ -390,53 +390,27 @@ def convolution(
     if x.size == 0 or w.size == 0:
         shape = (x.shape[0], w.shape[0], *places)
         return constant(np.zeros(shape, element_type(wanted).dtype), wanted)
-    if groups == 1:
-        return _convolved(x, w, window, places, wanted)
-    outer, inner = w.shape[0] // groups, w.shape[1]
-    return _grouped(x, w, window, places, (groups, outer, inner), wanted)
-
-
-def _convolved(x: Value, w: Value, window: Window, places: Sequence[int], dtype: str) -> Value:
-    axes = [Axis("n", x.shape[0]), Axis("co", w.shape[0]), *_moving(places)]
-    axes += [Axis("ci", w.shape[1], "reduce"), *_within(window)]
-    kernel = [var(axis) for axis in axis_names(len(places), "k")]
-    image = [var("n"), var("ci"), *window.indices()]
-    return _summed(
-        "convolution", x, w, window, axes, (image, [var("co"), var("ci"), *kernel]), dtype
-    )
+    return _grouped(x, w, window, places, groups, wanted)
 
 
 def _grouped(
-    x: Value,
-    w: Value,
-    window: Window,
-    places: Sequence[int],
-    parts: tuple[int, int, int],
-    dtype: str,
+    x: Value, w: Value, window: Window, places: Sequence[int], groups: int, dtype: str
 ) -> Value:
-    """A convolution whose groups are an axis; axes of one channel are left out."""
-    groups, outer, inner = parts
-    axes, image, weights = [Axis("n", x.shape[0]), Axis("g", groups)], [var("n")], [var("g")]
-    shapes: list[list[int]] = [[x.shape[0], groups], [groups]]
-    image.append(var("g"))
-    if outer > 1:
-        axes.append(Axis("co", outer))
-        weights.append(var("co"))
-        shapes[1].append(outer)
-    axes += _moving(places)
-    if inner > 1:
-        axes.append(Axis("ci", inner, "reduce"))
-        image.append(var("ci"))
-        weights.append(var("ci"))
-        shapes[0].append(inner)
-        shapes[1].append(inner)
-    axes += _within(window)
-    image += window.indices()
-    weights += [var(axis) for axis in axis_names(len(places), "k")]
-    x = reshape(x, [*shapes[0], *x.shape[2:]])
-    w = reshape(w, [*shapes[1], *window.kernel])
-    found = _summed("convolution", x, w, window, axes, (image, weights), dtype)
-    return reshape(found, (x.shape[0], groups * outer, *places))
+    """A convolution; of several groups, which are an axis, axes of one channel are left out."""
+    apart = [Axis("g", groups)] if groups > 1 else []
+    outer, inner = Axis("co", w.shape[0] // groups), Axis("ci", w.shape[1], "reduce")
+    made, added = ([it] if it.extent > 1 or not apart else [] for it in (outer, inner))
+    batch, moving, within = Axis("n", x.shape[0]), _moving(places), _within(window)
+    read, weights = [batch, *apart, *added], [*apart, *made, *added, *within]
+    x = reshape(x, [*(it.extent for it in read), *x.shape[2:]])
+    w = reshape(w, [it.extent for it in weights])
+    indices = (
+        [*(var(it.name) for it in read), *window.indices()],
+        [var(it.name) for it in weights],
+    )
+    axes = [batch, *apart, *made, *moving, *added, *within]
+    found = _summed("convolution", x, w, window, axes, indices, dtype)
+    return reshape(found, (x.shape[0], groups * outer.extent, *places))
 
 
 def _moving(places: Sequence[int]) -> list[Axis]:
@@ -457,7 +431,7 @@ def _summed(
     dtype: str,
 ) -> Value:
     """The sum of products of an image with its margins and of weights."""
-    total = "float32" if dtype in HALVES else dtype
+    total = computed_type(dtype)
     shape = tuple(axis.extent for axis in axes if axis.kind == "spatial")
 
     def stages(given: Sequence[Tensor]) -> list[Stage]:
@@ -530,10 +504,9 @@ def _window_sums(x: Value, window: Window, groups: int, times: int) -> Value:
 
 def _nonzero(value: Value | None) -> Value | None:
     """A zero point as int32; None where it is 0."""
-    known = None if value is None else value.constant
-    return (
-        None if value is None or (known is not None and not known.any()) else cast(value, "int32")
-    )
+    if value is None or (value.constant is not None and not value.constant.any()):
+        return None
+    return cast(value, "int32")
 
 
 def transposed_convolution(
@@ -566,7 +539,7 @@ def transposed_convolution(
     inner, outer = w.shape[0] // groups, w.shape[1]
     turned = reshape(flip(w, range(2, w.rank)), (groups, inner, outer, *window.kernel))
     order = (0, 2, 1, *range(3, rank + 3))
-    turned = reshape(reordered(turned, order), (groups * outer, inner, *window.kernel))
+    turned = reshape(transpose(turned, order), (groups * outer, inner, *window.kernel))
     reach = [(k - 1) * d for k, d in zip(window.kernel, window.dilations, strict=True)]
     extra = more or [0] * rank
     low = [it - cut for it, cut in zip(reach, window.low, strict=True)]
@@ -693,7 +666,7 @@ def resample(x: Value, axis: int, places: np.ndarray, weights: np.ndarray) -> Va
     length, taps = places.shape
     axis = axis % x.rank
     shape = (*x.shape[:axis], length, *x.shape[axis + 1 :])
-    total = "float32" if x.dtype in HALVES else x.dtype
+    total = computed_type(x.dtype)
     names = axis_names(x.rank)
     here = [var(names[axis]), var("t")]
     where_read = constant(np.asarray(places, np.int64))

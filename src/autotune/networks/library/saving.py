@@ -536,8 +536,7 @@ def entry_of(step: HostCall) -> HostEntry:
 
 def operators_text() -> str:
     """The text of ``host_operators.c``."""
-    found = resources.files(__package__).joinpath("host_operators.c")
-    return found.read_text(encoding="utf-8")
+    return _packaged("host_operators.c")
 
 
 def host_tables(entries: Sequence[HostEntry]) -> str:

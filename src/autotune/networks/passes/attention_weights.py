@@ -36,10 +36,8 @@ from autotune.ir.workloads import Stage, Workload
 from autotune.networks.graph import Node, Value
 from autotune.networks.passes.workload_forms import (
     Contraction,
+    before_move,
     is_elementwise,
-    is_reshape,
-    reshaped_indices,
-    scaled_read,
     uniform_number,
 )
 
@@ -148,15 +146,13 @@ class WeightReader:
     def _computed(self, value: Value, indices: Indices) -> ScalarExpr:
         node = value.node
         assert node is not None
-        if is_reshape(node):
-            before = node.operands[0]
-            return self.element(before, self._before(value, before, indices))
+        if node.is_reshape:
+            found = before_move(value, indices, self.place.extents)
+            assert found is not None
+            return self.element(found.value, found.indices)
         workload = node.operation
         assert isinstance(workload, Workload)
         return self._stage(node, workload, workload.outputs[value.position], indices)
-
-    def _before(self, value: Value, before: Value, indices: Indices) -> Indices:
-        return reshaped_indices(indices, value.shape, before.shape, self.place.extents)
 
     def _stage(self, node: Node, workload: Workload, tensor: str, indices: Indices) -> ScalarExpr:
         names = [it.name for it in workload.inputs]
@@ -262,21 +258,10 @@ class WeightReader:
 
     def _unspread(self, value: Value, indices: Indices) -> tuple[Value, Indices]:
         """A tensor before it was repeated, cut, or got another shape, its axes in their order."""
-        while value.node is not None:
-            found = scaled_read(value.node)
-            if is_reshape(value.node):
-                before = value.node.operands[0]
-                indices = self._before(value, before, indices)
-            elif found is not None and found.factor == 1.0:
-                used = [name for it in found.load.indices for name in sorted(it.variables)]
-                axes = [axis.name for axis in found.stage.axes]
-                if used != [name for name in axes if name in used]:
-                    break
-                before = found.value
-                indices = self._bound(found.load.indices, dict(zip(axes, indices, strict=True)))
-            else:
+        while (found := before_move(value, indices, self.place.extents)) is not None:
+            if found.factor != 1.0 or not found.in_order:
                 break
-            value = before
+            value, indices = found.value, found.indices
         return value, indices
 
     def _selected(self, value: Value, indices: Indices) -> ScalarExpr | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from math import prod
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import Load, var
@@ -24,7 +25,7 @@ from autotune.networks.passes.fusion_forms import (
     scheduled_as_one,
 )
 from autotune.networks.passes.views import keeps_rows
-from autotune.networks.passes.workload_forms import is_reshape, reshaped_indices, with_bodies
+from autotune.networks.passes.workload_forms import reshaped_indices, with_bodies
 from autotune.spaces.rules.inline import nodes_if_inlined
 from autotune.targets import Target
 
@@ -78,6 +79,7 @@ def _workload_of(node: Node) -> Workload:
     return _reshape(node.operands[0].shape, *node.results[0])
 
 
+@lru_cache(maxsize=1024)
 def _reshape(before: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Workload:
     """Sources of the elements of a reshape."""
     axes = spatial(shape)
@@ -111,7 +113,7 @@ class _Composer:
         """
         parts, read = _parts(group, given)
         if parts not in self.made:
-            whole, numbers = composed(_name(group), [part.opened for part in parts])
+            whole, numbers = composed(_name(group), parts)
             self.made[parts] = scheduled_as_one(whole, self.machine), numbers
         workload, numbers = self.made[parts]
         return workload, tuple(read[number] for number in numbers)
@@ -132,37 +134,10 @@ class _Composer:
         return results_of(Node(workload, operands, group[-1].results, tuple(checks), name))
 
 
-@frozen
-class _Part:
-    """A node of a group; what it reads and writes has numbers in the group.
-
-    Attributes:
-        operation: What it computes; None of reshapes.
-        before: The shape that a reshape changes, () of workloads.
-        result: Shape and type of the result.
-        reads: The number of each operand.
-        writes: The number of the result.
-        constants: Which of ``reads`` are constants.
-    """
-
-    operation: Workload | None
-    before: tuple[int, ...]
-    result: tuple[tuple[int, ...], str]
-    reads: tuple[int, ...]
-    writes: int
-    constants: frozenset[int]
-
-    @property
-    def opened(self) -> Part:
-        """Convert to a workload among those that are composed."""
-        workload = self.operation or _reshape(self.before, *self.result)
-        return Part(workload, self.reads, self.writes, self.constants)
-
-
 def _parts(
     group: Sequence[Node], given: dict[int, tuple[Value, ...]] | None
-) -> tuple[tuple[_Part, ...], dict[Hashable, Value]]:
-    """The parts of a group, and by number the values that it reads."""
+) -> tuple[tuple[Part, ...], dict[Hashable, Value]]:
+    """The parts of a group, whose operands are numbered, and what it reads by number."""
     numbers: dict[Hashable, int] = {}
     values: dict[Hashable, Value] = {}
     own = {id(node) for node in group}
@@ -177,11 +152,8 @@ def _parts(
             reads.append(number)
             if value.constant is not None:
                 constants.add(number)
-        workload = node.operation if isinstance(node.operation, Workload) else None
-        before = node.operands[0].shape if workload is None else ()
         writes = numbers.setdefault((id(node), 0), len(numbers))
-        result = node.results[0]
-        parts.append(_Part(workload, before, result, tuple(reads), writes, frozenset(constants)))
+        parts.append(Part(_workload_of(node), tuple(reads), writes, frozenset(constants)))
     return tuple(parts), values
 
 
@@ -374,7 +346,7 @@ class _Grouping:
     def _merge(self, number: int) -> None:
         """Make one of elementwise operations up to where the readers of a node meet."""
         new, end = [number], number
-        while end == number or is_reshape(self.flow.nodes[end]):
+        while end == number or self.flow.nodes[end].is_reshape:
             meeting = self.flow.meeting(end)
             if meeting is None:
                 return
@@ -395,7 +367,7 @@ class _Grouping:
     def _is_movable(self, number: int) -> bool:
         """Return whether a node is elementwise, or a reshape that may be between such ones."""
         node = self.flow.nodes[number]
-        if is_reshape(node):
+        if node.is_reshape:
             return keeps_rows(node.operands[0].shape, node.results[0][0])
         return self._is_usable(number) and self._form(number).is_pointwise
 

@@ -51,12 +51,10 @@ from autotune.networks.passes.attention_weights import (
 )
 from autotune.networks.passes.workload_forms import (
     Contraction,
+    before_move,
     contraction,
     flat_index,
     has_exponentials,
-    is_reshape,
-    reshaped_indices,
-    scaled_read,
 )
 from autotune.sketches import BoundLoop, Sketch
 from autotune.spaces.rules import replayable_sketches
@@ -162,7 +160,7 @@ def _is_followed(node: Node) -> bool:
         return False
     workload = node.operation
     if not isinstance(workload, Workload):
-        return is_reshape(node)
+        return node.is_reshape
     return not any(stage.gathers or stage.scan_axis for stage in workload.stages)
 
 
@@ -347,25 +345,13 @@ def _before(read: Read, extents: Mapping[str, int]) -> Iterator[tuple[Value, Ind
     """A tensor, and what it was before it was moved, copied and scaled by numbers."""
     value, indices = read
     scale = 1.0
-    while True:
-        yield value, indices, scale
-        node = value.node
-        if node is None:
+    yield value, indices, scale
+    while (found := before_move(value, indices, extents)) is not None:
+        # In types of less precision a product of what is not scaled may overflow.
+        if found.factor != 1 and value.dtype not in ("float32", "float64"):
             return
-        if is_reshape(node):
-            before = node.operands[0]
-            indices = reshaped_indices(indices, value.shape, before.shape, extents)
-        else:
-            found = scaled_read(node)
-            # In types of less precision a product of what is not scaled may overflow.
-            if found is None or (found.factor != 1 and value.dtype not in ("float32", "float64")):
-                return
-            bound = dict(zip((it.name for it in found.stage.axes), indices, strict=True))
-            indices = tuple(
-                simplify_index(it.substitute(bound), extents) for it in found.load.indices
-            )
-            before, scale = found.value, scale * found.factor
-        value = before
+        value, indices, scale = found.value, found.indices, scale * found.factor
+        yield value, indices, scale
 
 
 def _matrices(

@@ -34,7 +34,7 @@ from autotune.networks.graph import (
 from autotune.networks.graph import reshape as reshaped
 from autotune.networks.graph.graph import results_of
 from autotune.networks.passes.fusion_forms import form_of
-from autotune.networks.passes.workload_forms import is_reshape, permutation
+from autotune.networks.passes.workload_forms import permutation
 from autotune.targets import Target
 
 __all__ = ["AxisGroup", "axis_groups", "keeps_rows", "on_other_axes", "view", "views"]
@@ -84,12 +84,12 @@ def view(value: Value, shape: Sequence[int]) -> Value:
 def _source(value: Value) -> Value | None:
     """Value that a value is a reshape of."""
     node = value.node
-    return node.operands[0] if node is not None and is_reshape(node) else None
+    return node.operands[0] if node is not None and node.is_reshape else None
 
 
 def _merged(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
     """A reshape of a reshape as one, a permutation of a permutation as one."""
-    if is_reshape(node):
+    if node.is_reshape:
         shape = node.results[0][0]
         if _source(operands[0]) is not None:
             return [view(operands[0], shape)]
@@ -214,20 +214,15 @@ def _computed_before(node: Node, number: int) -> Node | None:
     if found is None:
         return None
     operands = tuple(
-        view(it, found.shapes[tensor.name])
-        for it, tensor in zip(node.operands, workload.inputs, strict=True)
+        view(it, tensor.shape) for it, tensor in zip(node.operands, found.inputs, strict=True)
     )
     for it in node.requirements:
         by_place = isinstance(it.low, tuple) or isinstance(it.high, tuple)
         if by_place and operands[it.operand].shape != node.operands[it.operand].shape:
             return None
-    output = found.workload.tensors[workload.outputs[0]]
-    return evolve(
-        node,
-        operation=found.workload,
-        operands=operands,
-        results=((output.shape, output.dtype),),
-    )
+    output = found.tensors[workload.outputs[0]]
+    results = ((output.shape, output.dtype),)
+    return evolve(node, operation=found, operands=operands, results=results)
 
 
 def _without_units(node: Node, number: int) -> Node:
@@ -317,19 +312,6 @@ def axis_groups(before: Sequence[int], after: Sequence[int]) -> list[AxisGroup]:
     return found
 
 
-@frozen
-class OnOtherAxes:
-    """A workload on other axes.
-
-    Attributes:
-        workload: Has the same inputs, in order, of other shapes.
-        shapes: These shapes, by the name of the input.
-    """
-
-    workload: Workload
-    shapes: Mapping[str, tuple[int, ...]]
-
-
 class _Refused(Exception):
     """Refusal to treat axes as a block."""
 
@@ -377,7 +359,7 @@ class _Change:
 
 def on_other_axes(
     workload: Workload, name: str, shape: Sequence[int], groups: Sequence[AxisGroup]
-) -> OnOtherAxes | None:
+) -> Workload | None:
     """A workload that reads an input before a reshape, on the axes that it has there.
 
     Args:
@@ -415,9 +397,8 @@ def on_other_axes(
         stages = tuple(_stage(it, known) for it in workload.stages)
     except _Refused:
         return None
-    shapes = {it.name: known.shapes.get(it.name, it.shape) for it in workload.inputs}
-    inputs = tuple(evolve(it, shape=shapes[it.name]) for it in workload.inputs)
-    return OnOtherAxes(evolve(workload, inputs=inputs, stages=stages), shapes)
+    inputs = tuple(evolve(it, shape=known.shapes.get(it.name, it.shape)) for it in workload.inputs)
+    return evolve(workload, inputs=inputs, stages=stages)
 
 
 def _fresh_prefix(workload: Workload) -> str:

@@ -29,18 +29,19 @@ from autotune.ir.expressions.scalar import walk
 from autotune.ir.rewrites.permuted import Order, inverse
 from autotune.ir.workloads import Axis, Stage, Workload
 from autotune.ir.workloads.padding import padding_of_stage
-from autotune.networks.graph import Graph, HostOperator, Loop, Node, Value, rewritten
+from autotune.networks.graph import Graph, Loop, Node, Value, rewritten
 from autotune.networks.graph.graph import results_of
 
 __all__ = [
+    "Before",
     "Contraction",
     "Convolution",
     "ScaledRead",
+    "before_move",
     "contraction",
     "flat_index",
     "has_exponentials",
     "is_elementwise",
-    "is_reshape",
     "permutation",
     "reshaped_indices",
     "scaled_read",
@@ -86,12 +87,6 @@ class ScaledRead:
     load: Load
     factor: float
     stage: Stage
-
-
-def is_reshape(node: Node) -> bool:
-    """Return whether a node changes the shape alone."""
-    operation = node.operation
-    return isinstance(operation, HostOperator) and operation.kind == "reshape"
 
 
 def contraction(node: Node) -> Contraction | None:
@@ -479,3 +474,47 @@ def reshaped_indices(
             found.append(_digit(rest % before[at], extents))
             rest = _digit(_quotient(rest, before[at]), extents)
     return tuple(reversed(found))
+
+
+@frozen
+class Before:
+    """An element of a tensor, where it was before it was moved and multiplied by a number.
+
+    Attributes:
+        value: The tensor in which it was.
+        indices: Where.
+        factor: The number.
+        in_order: Whether the axes that are read have the order that they had.
+    """
+
+    value: Value
+    indices: tuple[IntExpr, ...]
+    factor: float = 1.0
+    in_order: bool = True
+
+
+def before_move(
+    value: Value, indices: Sequence[IntExpr], extents: Mapping[str, int]
+) -> Before | None:
+    """The element at ``indices`` of a tensor that a node moves; None where none does.
+
+    Args:
+        value: The tensor.
+        indices: Over variables.
+        extents: How many values each variable has.
+    """
+    node = value.node
+    if node is None:
+        return None
+    if node.is_reshape:
+        source = node.operands[0]
+        return Before(source, reshaped_indices(indices, value.shape, source.shape, extents))
+    found = scaled_read(node)
+    if found is None:
+        return None
+    axes = [axis.name for axis in found.stage.axes]
+    used = [name for it in found.load.indices for name in sorted(it.variables)]
+    bound = dict(zip(axes, indices, strict=True))
+    places = tuple(simplify_index(it.substitute(bound), extents) for it in found.load.indices)
+    in_order = used == [name for name in axes if name in used]
+    return Before(found.value, places, found.factor, in_order)

@@ -20,7 +20,7 @@ from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune.networks.frontend import NetworkTensor
-from autotune.networks.graph import Graph, HostOperator, Loop, Node, Value
+from autotune.networks.graph import Graph, Loop, Node, Value
 from autotune.networks.graph.graph import results_of
 from autotune.runtime.plan import (
     Call,
@@ -293,7 +293,7 @@ class _Planner:
         operation = node.operation
         if isinstance(operation, Loop):
             return self._loop(operation, node, operands, depth)
-        if isinstance(operation, HostOperator) and operation.kind == "reshape":
+        if node.is_reshape:
             return [], operands
         results = [self.new(_bytes_of(shape, dtype)) for shape, dtype in node.results]
         if isinstance(operation, Workload):
@@ -481,7 +481,7 @@ class _Memory:
         self._uses: dict[object, int] = {}
         for node in nodes:
             for result in results_of(node):
-                if _is_view(node):
+                if node.is_reshape:
                     self._roots[result.key] = self._root(node.operands[0])
                 else:
                     self._sizes[result.key] = _bytes_of(result.shape, result.dtype)
@@ -532,7 +532,7 @@ class _Memory:
         return self._roots.get(value.key, value.key)
 
     def _read(self, node: Node) -> set[object]:
-        if _is_view(node):
+        if node.is_reshape:
             return set()
         return {self._root(value) for value in node.operands if value.constant is None}
 
@@ -550,7 +550,3 @@ class _Memory:
         unread = (it.key for it in results_of(node) if it.key not in self._uses)
         freed += sum(self._sizes.get(key, 0) for key in unread)
         return freed
-
-
-def _is_view(node: Node) -> bool:
-    return isinstance(node.operation, HostOperator) and node.operation.kind == "reshape"

@@ -23,7 +23,7 @@ from autotune.networks.graph import (
     where,
     window_reduce,
 )
-from autotune.networks.graph.making import HALVES
+from autotune.networks.graph.making import computed_type
 
 __all__ = [
     "Step",
@@ -41,7 +41,6 @@ __all__ = [
     "scaled",
     "softplus",
     "vector",
-    "wide",
     "widened",
     "window_counts",
     "with_bias",
@@ -53,14 +52,9 @@ def is_float(dtype: str) -> bool:
     return element_type(dtype).is_float
 
 
-def wide(dtype: str) -> str:
-    """The type that sums of this one are of: float32 for halves."""
-    return "float32" if dtype in HALVES else dtype
-
-
 def widened(x: Value) -> Value:
     """The elements in the type that sums of them are of."""
-    return cast(x, wide(x.dtype))
+    return cast(x, computed_type(x.dtype))
 
 
 def vector(numbers: object) -> Value:
@@ -144,7 +138,7 @@ def batch_affine(
         bias: The term.
         epsilon: Added to the variance.
     """
-    kind = wide(x.dtype)
+    kind = computed_type(x.dtype)
     centre, spread, scale, bias = (
         column(cast(it, kind), x.rank) for it in (centre, spread, scale, bias)
     )

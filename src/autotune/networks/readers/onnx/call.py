@@ -144,7 +144,7 @@ def _axes_behind(node: Node, axes: Sequence[int | None], extent: int) -> list[in
             if axis is not None:
                 given[stage.name] = axis
         return [given.get(name) for name in operation.outputs]
-    if isinstance(operation, HostOperator) and operation.kind == "reshape":
+    if node.is_reshape:
         (axis,) = axes
         assert axis is not None
         before, after = node.operands[0].shape, node.results[0][0]

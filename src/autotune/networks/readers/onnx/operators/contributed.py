@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 from attrs import evolve
@@ -26,6 +26,7 @@ from autotune.networks.graph import (
     matmul_integer,
     mean,
     normalized,
+    reduce,
     reshape,
     select,
     slice_axis,
@@ -36,7 +37,6 @@ from autotune.networks.graph import (
     transpose,
     unary,
 )
-from autotune.networks.graph import reduce as reduced
 from autotune.networks.readers.forms import gelu, gelu_tanh, vector, widened
 from autotune.networks.readers.onnx.call import Call, Operator
 from autotune.networks.readers.onnx.operators.products import dequantised
@@ -75,9 +75,8 @@ def _attended(
         bias: Added to the scores.
     """
     scale = call.attribute("scale") or 1 / math.sqrt(q.shape[-1])
-    scores = plain = binary("mul", matmul(q, transpose(k, [0, 1, 3, 2])), scale)
-    if bias is not None:
-        scores = binary("add", scores, bias)
+    plain = binary("mul", matmul(q, transpose(k, [0, 1, 3, 2])), scale)
+    scores = _with_bias(plain, bias)
     filler = call.attribute("mask_filter_value", _MASKED)
     length, total = q.shape[2], k.shape[2]
     if mask is not None:
@@ -117,6 +116,16 @@ def _with_past(past: Value | None, now: Value) -> Value:
     return now if past is None else concat([past, now], 2)
 
 
+def _channels_first(x: Value, last: bool) -> Value:
+    """An image whose channels may be its last axis."""
+    return transpose(x, [0, x.rank - 1, *range(1, x.rank - 1)]) if last else x
+
+
+def _channels_back(x: Value, last: bool) -> Value:
+    """The result of what :func:`_channels_first` made, with the channels where they were."""
+    return transpose(x, [0, *range(2, x.rank), 1]) if last else x
+
+
 def _projected(call: Call, total: Value, past_at: int) -> list[Value | None]:
     """Attention of a projection to queries, keys and values, which are beside each other."""
     _check(call, "do_rotary", "past_present_share_buffer")
@@ -134,10 +143,7 @@ def _projected(call: Call, total: Value, past_at: int) -> list[Value | None]:
 
 
 def _attention(call: Call) -> list[Value | None]:
-    total = matmul(call[0], call[1])
-    if call.get(2) is not None:
-        total = binary("add", total, call[2])
-    return _projected(call, total, 4)
+    return _projected(call, _with_bias(matmul(call[0], call[1]), call.get(2)), 4)
 
 
 def _quantised_attention(call: Call) -> list[Value | None]:
@@ -246,10 +252,7 @@ def grouped_query_attention(call: Call) -> list[Value | None]:
     _check_lengths(call, before + length)
     if call.attribute("do_rotary"):
         q, k = (_rotated(call, it, before) for it in (q, k))
-    k, v = (
-        now if old is None else concat([old, now], 2)
-        for old, now in zip(past, (k, v), strict=True)
-    )
+    k, v = map(_with_past, past, (k, v))
     found = transpose(_attended_groups(call, q, k, v, before), [0, 2, 1, 3])
     return [reshape(found, (*found.shape[:2], heads * found.shape[3])), k, v]
 
@@ -329,11 +332,9 @@ def _one(compute: Callable[[Call, Value], Value], call: Call) -> Value:
 
 def _pooled(name: str, call: Call, x: Value) -> Value:
     last = call.attribute("channels_last", 0)
-    if last:
-        x = transpose(x, [0, x.rank - 1, *range(1, x.rank - 1)])
-    found = WINDOWS[name](evolve(call, inputs=(x,)))
+    found = WINDOWS[name](evolve(call, inputs=(_channels_first(x, last),)))
     assert isinstance(found, Value)
-    return transpose(found, [0, *range(2, found.rank), 1]) if last else found
+    return _channels_back(found, last)
 
 
 def _leaky(call: Call, x: Value) -> Value:
@@ -369,9 +370,7 @@ def _gemm(call: Call) -> Value:
         transpose(call[at]) if call.attribute(how) else call[at]
         for at, how in ((0, "transA"), (3, "transB"))
     )
-    total = matmul_integer(a, b, call.get(2), call.get(5))
-    if call.get(6) is not None:
-        total = binary("add", total, call[6])
+    total = _with_bias(matmul_integer(a, b, call.get(2), call.get(5)), call.get(6))
     factor = binary("mul", _by_column(call[1]), _by_column(call[4]))
     scale = binary("mul", factor, call.attribute("alpha", 1.0))
     found = binary("mul", cast(total, scale.dtype), scale)
@@ -459,20 +458,18 @@ def _quick(call: Call) -> Value:
     return elementwise(lambda x: x * (x * alpha).call("sigmoid"), call[0])
 
 
-def _skipped(call: Call) -> list[Value | None]:
-    """A sum, normalised; with it, where something reads them, what is saved for training."""
-    parts = [call[0], call[1], *([] if call.get(4) is None else [call[4]])]
-    total = reduce(partial(binary, "add"), parts)
-    found = layer_norm(total, call[2], call.get(3), call.attribute("epsilon", 1e-12))
+def _skipped(is_simple: bool, call: Call) -> list[Value | None]:
+    """A sum, normalised, and the sum itself."""
+    total = binary("add", call[0], call[1])
+    total = _with_bias(total, call.get(3 if is_simple else 4))
+    epsilon = call.attribute("epsilon", 1e-12)
+    found = (
+        _root_mean_square(total, call[2], epsilon)
+        if is_simple
+        else layer_norm(total, call[2], call.get(3), epsilon)
+    )
     _check_unread(call, 1, 2)
     return [found, None, None, total]
-
-
-def _skipped_simple(call: Call) -> list[Value | None]:
-    parts = [call[0], call[1], *([] if call.get(3) is None else [call[3]])]
-    total = reduce(partial(binary, "add"), parts)
-    _check_unread(call, 1, 2)
-    return [_root_mean_square(total, call[2], call.attribute("epsilon", 1e-12)), None, None, total]
 
 
 def _simple(call: Call) -> list[Value | None]:
@@ -509,13 +506,13 @@ def _embedded(call: Call) -> list[Value | None]:
     mask = call.get(7)
     if mask is None:
         return [found, constant(np.zeros(words.shape[0], np.int32)), total]
-    return [found, reduced("add", cast(binary("ne", mask, 0), "int32"), [1], False), total]
+    return [found, reduce("add", cast(binary("ne", mask, 0), "int32"), [1], False), total]
 
 
 def _group_norm(call: Call) -> Value:
     x, groups = call[0], call.attribute("groups")
     last = call.attribute("channels_last", 1)
-    moved = transpose(x, [0, x.rank - 1, *range(1, x.rank - 1)]) if last else x
+    moved = _channels_first(x, last)
     apart = reshape(moved, (x.shape[0], groups, -1))
     found = reshape(normalized(apart, [2], call.attribute("epsilon", 1e-5)), moved.shape)
     column = (-1, *[1] * (x.rank - 2))
@@ -523,8 +520,7 @@ def _group_norm(call: Call) -> Value:
     found = binary("add", binary("mul", found, scale), bias)
     if call.attribute("activation"):
         found = elementwise(lambda it: it * it.call("sigmoid"), found)
-    found = cast(found, x.dtype)
-    return transpose(found, [0, *range(2, x.rank), 1]) if last else found
+    return _channels_back(cast(found, x.dtype), last)
 
 
 CONTRIBUTED: Mapping[str, Operator] = {
@@ -549,8 +545,8 @@ CONTRIBUTED: Mapping[str, Operator] = {
     "BiasGelu": partial(_activation, gelu),
     "FastGelu": partial(_activation, gelu_tanh),
     "QuickGelu": _quick,
-    "SkipLayerNormalization": _skipped,
-    "SkipSimplifiedLayerNormalization": _skipped_simple,
+    "SkipLayerNormalization": partial(_skipped, False),
+    "SkipSimplifiedLayerNormalization": partial(_skipped, True),
     "SimplifiedLayerNormalization": _simple,
     "EmbedLayerNormalization": _embedded,
     "GroupNorm": _group_norm,

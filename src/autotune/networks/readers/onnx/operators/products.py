@@ -21,7 +21,7 @@ from autotune.networks.graph import (
     reshape,
     transpose,
 )
-from autotune.networks.readers.forms import wide
+from autotune.networks.graph.making import computed_type
 from autotune.networks.readers.onnx.call import Call, Dequantised, Operator
 
 __all__ = ["BYTES", "PRODUCTS", "byte_factors", "dequantised", "moving", "scaled_sums"]
@@ -38,7 +38,7 @@ def dequantised(x: Value, scale: Value, zero: Value | None, dtype: str) -> Value
         zero: Likewise; None for 0.
         dtype: Type of the result.
     """
-    computed = wide(dtype)
+    computed = computed_type(dtype)
 
     def number(it: Scalar, by: Scalar, *zeros: Scalar) -> Scalar:
         for zero in zeros:

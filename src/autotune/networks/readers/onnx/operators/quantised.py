@@ -35,7 +35,8 @@ from autotune.networks.graph import (
     reshape,
     where,
 )
-from autotune.networks.readers.forms import wide, widened
+from autotune.networks.graph.making import computed_type
+from autotune.networks.readers.forms import widened
 from autotune.networks.readers.onnx.call import Call, Dequantised, Item, Operator
 from autotune.networks.readers.onnx.operators.products import BYTES, dequantised, moving
 from autotune.networks.readers.onnx.operators.windows import convolution_window
@@ -192,7 +193,8 @@ def product_of_few_bits(call: Call) -> Value:
     if call.get(4) is not None:
         raise UnsupportedWorkload("input 4 (g_idx) is not supported")
     x, weights = call[0], _weights(call)
-    found = matmul(x, cast(constant(np.ascontiguousarray(weights.T), "float32"), wide(x.dtype)))
+    turned = constant(np.ascontiguousarray(weights.T), "float32")
+    found = matmul(x, cast(turned, computed_type(x.dtype)))
     if call.get(5) is not None:
         found = binary("add", found, cast(call[5], found.dtype))
     return cast(found, x.dtype)

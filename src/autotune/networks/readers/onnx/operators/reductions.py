@@ -50,12 +50,6 @@ def _square(x: Value) -> Value:
     return binary("mul", x, x)
 
 
-def _mean(x: Value, axes: Axes, keep: bool) -> Value:
-    if is_float(x.dtype):
-        return mean(x, axes, keep)
-    return cast(mean(cast(x, "float64"), axes, keep), x.dtype)
-
-
 def _extremum(op: str, x: Value, axes: Axes, keep: bool) -> Value:
     return as_type(reduce(op, ordered(x), axes, keep), x.dtype)
 
@@ -90,7 +84,7 @@ _REDUCTIONS: Mapping[str, Callable[[Value, Axes, bool], Value]] = {
     "ReduceProd": lambda x, axes, keep: reduce("mul", x, axes, keep),
     "ReduceMax": lambda x, axes, keep: _extremum("max", x, axes, keep),
     "ReduceMin": lambda x, axes, keep: _extremum("min", x, axes, keep),
-    "ReduceMean": _mean,
+    "ReduceMean": lambda x, axes, keep: _through_floats(mean, x, axes, keep),
     "ReduceL1": lambda x, axes, keep: _sum_of(_absolute, x, axes, keep),
     "ReduceL2": lambda x, axes, keep: _through_floats(_norm, x, axes, keep),
     "ReduceSumSquare": _sum_square,

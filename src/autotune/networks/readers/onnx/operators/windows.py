@@ -30,11 +30,11 @@ from autotune.networks.graph import (
     window_arg,
     window_reduce,
 )
+from autotune.networks.graph.making import computed_type
 from autotune.networks.readers.forms import (
     grown,
     margins_of_parts,
     vector,
-    wide,
     widened,
     window_counts,
     with_bias,
@@ -51,13 +51,18 @@ def convolution_window(call: Call, x: Value, w: Value) -> Window:
     return _window(call, x.shape[2:], kernel)
 
 
-def _window(call: Call, image: Sequence[int], kernel: Sequence[int]) -> Window:
-    """A window by the attributes that convolutions and pools share."""
-    rank = len(image)
+def _steps(call: Call, rank: int) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Strides and dilations along each axis of an image, and margins before and behind it."""
     strides = call.attribute("strides") or [1] * rank
     dilations = call.attribute("dilations") or [1] * rank
     pads = call.attribute("pads") or [0] * (2 * rank)
-    low, high = list(pads[:rank]), list(pads[rank:])
+    return list(strides), list(dilations), list(pads[:rank]), list(pads[rank:])
+
+
+def _window(call: Call, image: Sequence[int], kernel: Sequence[int]) -> Window:
+    """A window by the attributes that convolutions and pools share."""
+    rank = len(image)
+    strides, dilations, low, high = _steps(call, rank)
     how = call.attribute("auto_pad", "NOTSET")
     for at in range(rank if how != "NOTSET" else 0):
         reach = (kernel[at] - 1) * dilations[at] + 1
@@ -89,11 +94,8 @@ def _conv_transpose(call: Call) -> Value:
     x, w = call[0], call[1]
     image, kernel = x.shape[2:], call.attribute("kernel_shape") or w.shape[2:]
     rank = len(image)
-    strides = call.attribute("strides") or [1] * rank
-    dilations = call.attribute("dilations") or [1] * rank
+    strides, dilations, low, high = _steps(call, rank)
     more = list(call.attribute("output_padding") or [0] * rank)
-    pads = call.attribute("pads") or [0] * (2 * rank)
-    low, high = list(pads[:rank]), list(pads[rank:])
     how, wanted = call.attribute("auto_pad", "NOTSET"), call.attribute("output_shape")
     if how == "VALID":
         low, high = [0] * rank, [0] * rank
@@ -149,7 +151,7 @@ def _by_columns(places: Value, image: Sequence[int]) -> Value:
 def _average_pool(call: Call) -> Value:
     x = call[0]
     window, more = _pool_window(call, x)
-    total = window_reduce("add", x, grown(window, more), wide(x.dtype))
+    total = window_reduce("add", x, grown(window, more), computed_type(x.dtype))
     margins = bool(call.attribute("count_include_pad"))
     count = window_counts(x.shape[2:], window, more, total.dtype, margins)
     return cast(binary("div", total, count), x.dtype)
@@ -184,11 +186,9 @@ def _global(kind: str, call: Call) -> Value:
 def _max_unpool(call: Call) -> Value:
     x, places = call[0], call[1]
     kernel = call.attribute("kernel_shape")
-    rank = len(kernel)
-    strides = call.attribute("strides") or [1] * rank
-    pads = call.attribute("pads") or [0] * (2 * rank)
+    strides, _, low, high = _steps(call, len(kernel))
     image = [
-        (extent - 1) * strides[at] - pads[at] - pads[at + rank] + kernel[at]
+        (extent - 1) * strides[at] - low[at] - high[at] + kernel[at]
         for at, extent in enumerate(x.shape[2:])
     ]
     shape = (*x.shape[:2], *image)
@@ -219,10 +219,8 @@ def _col2im(call: Call) -> Value:
     """Blocks added where they came from: the reverse of cutting an image into them."""
     x, image, block = call[0], call.ints(1), call.ints(2)
     rank = len(image)
-    strides = call.attribute("strides") or [1] * rank
-    dilations = call.attribute("dilations") or [1] * rank
-    pads = call.attribute("pads") or [0] * (2 * rank)
-    whole = [extent + pads[at] + pads[at + rank] for at, extent in enumerate(image)]
+    strides, dilations, low, high = _steps(call, rank)
+    whole = [sum(it) for it in zip(low, image, high, strict=True)]
     window = Window(block, strides, [0] * rank, [0] * rank, dilations)
     flat = np.zeros((*block, *window.places(whole)), np.int64)
     for at in range(rank):
@@ -239,9 +237,7 @@ def _col2im(call: Call) -> Value:
     places = broadcast(vector(flat.reshape(1, 1, -1)), data.shape)
     found = scatter_along(constant(zeros, x.dtype), places, data, 2, "add")
     found = reshape(found, (*data.shape[:2], *whole))
-    none = [0, 0]
-    low, high = [-it for it in pads[:rank]], [-it for it in pads[rank:]]
-    return pad(found, [*none, *low], [*none, *high])
+    return pad(found, [0, 0, *(-it for it in low)], [0, 0, *(-it for it in high)])
 
 
 def _roi_pool(call: Call) -> Value:

@@ -24,7 +24,8 @@ from autotune.networks.graph import (
     softmax,
     transpose,
 )
-from autotune.networks.readers.forms import is_float, wide
+from autotune.networks.graph.making import computed_type
+from autotune.networks.readers.forms import is_float
 from autotune.networks.readers.torch.call import Call, Operator, number
 
 __all__ = ["PRODUCTS"]
@@ -51,7 +52,9 @@ def _added(call: Call, left: Value, right: Value) -> Value:
     alpha, beta = call.get("alpha", 1), call.get("beta", 1)
     dtype = call.dtype
     # Halves are rounded once, when the sum is known.
-    total = wide(dtype) if is_float(dtype) and (alpha != 1 or beta not in (0, 1)) else dtype
+    total = (
+        computed_type(dtype) if is_float(dtype) and (alpha != 1 or beta not in (0, 1)) else dtype
+    )
     found = _scaled(matmul(left, right, total), alpha)
     if beta != 0:
         found = binary("add", found, _scaled(cast(call["self"], total), beta))
@@ -101,7 +104,7 @@ def _attention(call: Call) -> Any:
         repeats = q.shape[-3] // k.shape[-3]
         k, v = (_repeated(it, repeats) for it in (k, v))
     scale = call.get("scale") or 1 / math.sqrt(q.shape[-1])
-    total = wide(q.dtype)
+    total = computed_type(q.dtype)
     order = [*range(k.rank - 2), k.rank - 1, k.rank - 2]
     scores = binary("mul", matmul(q, transpose(k, order), total), float(scale))
     if call.get("is_causal", False):

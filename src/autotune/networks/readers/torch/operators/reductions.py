@@ -38,6 +38,7 @@ from autotune.networks.graph import (
     variance,
     where,
 )
+from autotune.networks.graph.making import computed_type
 from autotune.networks.readers.forms import (
     as_type,
     batch_affine,
@@ -46,7 +47,6 @@ from autotune.networks.readers.forms import (
     ordered,
     scaled,
     vector,
-    wide,
     widened,
 )
 from autotune.networks.readers.torch.call import Call, Operator, operand, promoted
@@ -142,7 +142,7 @@ def _variance(call: Call) -> Value:
 def _norm(call: Call) -> Value:
     """The root of the sum of powers, or the largest or smallest amount, or a count."""
     p = call.get("ord", call.get("p", 2))
-    size = unary("abs", as_type(call.x, wide(call.dtype)))
+    size = unary("abs", as_type(call.x, computed_type(call.dtype)))
     return _shaped(cast(_norm_of(size, p, _axes(call), _keeps(call)), call.dtype), call)
 
 
@@ -228,7 +228,7 @@ def _log_cumulative(call: Call) -> Value:
     x = call.x
     if not x.rank or not x.size:
         return x
-    axis, kind = call.axis(), wide(x.dtype)
+    axis, kind = call.axis(), computed_type(x.dtype)
     largest = scan("max", cast(x, kind), axis)
     length = x.shape[axis]
     whole = unsqueeze(cast(x, kind), [axis])
@@ -343,15 +343,16 @@ def _batch_norm(call: Call) -> Value | list[Value]:
     x, running = call.x, (call.get("running_mean"), call.get("running_var"))
     if call.get("training", False) or running[0] is None or running[1] is None:
         return NotImplemented  # type: ignore[no-any-return]
+    kind = computed_type(x.dtype)
     scale, bias = (
-        filled(running[0].shape, default, wide(x.dtype)) if call.get(it) is None else call[it]
+        filled(running[0].shape, default, kind) if call.get(it) is None else call[it]
         for it, default in (("weight", 1), ("bias", 0))
     )
     found = batch_affine(x, *running, scale, bias, call["eps"])
     if call.kind == "batch_norm":
         return found
-    kinds = [wide(x.dtype) if it is None else it.dtype for it in call.results[1:]]
-    return [found, *(filled((0,), 0, kind) for kind in kinds)]
+    kinds = [kind if it is None else it.dtype for it in call.results[1:]]
+    return [found, *(filled((0,), 0, it) for it in kinds)]
 
 
 def _layer_norm(call: Call) -> Value | list[Value]:

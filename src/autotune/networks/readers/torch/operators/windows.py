@@ -30,12 +30,12 @@ from autotune.networks.graph import (
     window_arg,
     window_reduce,
 )
+from autotune.networks.graph.making import computed_type
 from autotune.networks.readers.forms import (
     grown,
     is_float,
     margins_of_parts,
     vector,
-    wide,
     window_counts,
     with_bias,
 )
@@ -123,7 +123,7 @@ def _average_pool(call: Call) -> Value:
     rank = _pool_rank(call)
     x = _image(call.x, rank)
     window, more = _pool_window(call, x.shape[2:])
-    total = window_reduce("add", x, grown(window, more), wide(x.dtype))
+    total = window_reduce("add", x, grown(window, more), computed_type(x.dtype))
     count = _counts(call, x, window, more, total.dtype)
     return reshape(cast(binary("div", total, count), x.dtype), call.shape)
 
@@ -158,10 +158,10 @@ def _adaptive_average(call: Call) -> Value:
     if x.size == 0 or 0 in to:
         return filled(call.shape, 0, call.dtype)
     if window is not None:
-        total = window_reduce("add", x, window, wide(x.dtype))
+        total = window_reduce("add", x, window, computed_type(x.dtype))
         found = cast(binary("div", total, math.prod(window.kernel)), x.dtype)
         return reshape(found, call.shape)
-    found = cast(x, wide(x.dtype))
+    found = cast(x, computed_type(x.dtype))
     for axis, length in enumerate(to, start=2):
         bounds = _bounds(x.shape[axis], length)
         taps = max(end - start for start, end in bounds)
@@ -211,8 +211,8 @@ def _average_pool_backward(call: Call) -> Value:
     rank = _pool_rank(call)
     gradient, x = _image(call["grad_output"], rank), _image(call["self"], rank)
     window, more = _pool_window(call, x.shape[2:])
-    count = _counts(call, x, window, more, wide(x.dtype))
-    share = binary("div", cast(gradient, wide(x.dtype)), count)
+    count = _counts(call, x, window, more, computed_type(x.dtype))
+    share = binary("div", cast(gradient, computed_type(x.dtype)), count)
     found = _spread_out(share, window, x.shape[2:])
     return reshape(cast(found, x.dtype), call.shape)
 
@@ -243,7 +243,7 @@ def _fitted(
 def _adaptive_average_backward(call: Call) -> Value:
     rank = _pool_rank(call)
     gradient, x = _image(call["grad_output"], rank), _image(call["self"], rank)
-    found = cast(gradient, wide(x.dtype))
+    found = cast(gradient, computed_type(x.dtype))
     for axis, extent in enumerate(x.shape[2:], start=2):
         bounds = _bounds(extent, gradient.shape[axis])
         shares = [[(s <= at < e) / (e - s) for s, e in bounds] for at in range(extent)]
@@ -295,9 +295,7 @@ def _weight_gradient(gradient: Value, x: Value, w: Value, window: Window, groups
 WINDOWS: Mapping[str, Operator] = {
     **dict.fromkeys(("convolution", "_convolution"), _convolution),
     **{f"conv{at}d": _convolution for at in (1, 2, 3)},
-    "conv_transpose1d": _convolution,
-    "conv_transpose2d": _convolution,
-    "conv_transpose3d": _convolution,
+    **{f"conv_transpose{at}d": _convolution for at in (1, 2, 3)},
     **{f"max_pool{at}d": _max_pool for at in (1, 2, 3)},
     **{f"max_pool{at}d_with_indices": _max_pool for at in (1, 2, 3)},
     **{f"avg_pool{at}d": _average_pool for at in (1, 2, 3)},
@@ -379,17 +377,12 @@ def _grid_sample(call: Call) -> Value:
     return sampled(call.x, call["grid"], mode, margins, bool(call["align_corners"]))
 
 
-def _names() -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for at in (1, 2, 3):
-        found[f"upsample_nearest{at}d"] = _nearest
-        found[f"_upsample_nearest_exact{at}d"] = _nearest
-        found[f"grid_sampler_{at}d"] = _grid_sample
-    for name in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d"):
-        found[f"upsample_{name}"] = _interpolated
-    for name in ("bilinear2d", "bicubic2d", "lanczos2d"):
-        found[f"_upsample_{name}_aa"] = _interpolated
-    return found
+_SMOOTH = ("bilinear2d", "bicubic2d", "lanczos2d")
 
-
-RESAMPLING: Mapping[str, Operator] = _names()
+RESAMPLING: Mapping[str, Operator] = {
+    **{f"upsample_nearest{at}d": _nearest for at in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{at}d": _nearest for at in (1, 2, 3)},
+    **{f"grid_sampler_{at}d": _grid_sample for at in (1, 2, 3)},
+    **{f"upsample_{it}": _interpolated for it in ("linear1d", "trilinear3d", *_SMOOTH[:2])},
+    **{f"_upsample_{it}_aa": _interpolated for it in _SMOOTH},
+}
