@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from command_lines import refused
 from model_lines import BUILD_MODEL, MODEL, MODEL_TASKS, TUNE_MODEL
 from onnx_models import model_of
 from python_processes import python_environment
@@ -172,6 +173,24 @@ def test_a_device_that_is_not_here_is_said_before_the_model_is_made(cli: Any) ->
     Path("given_sources.py").write_text(MODELS)
     done = cli(*("given_sources:dead" if it == MODEL[0] else it for it in TUNE_MODEL))
     assert (done.status, done.stderr) == (2, f"autotune: error: {REFUSED}\n")
+
+
+UNUSABLE = [
+    ((*BUILD_MODEL, "--backend", "native"), "are built by backend .*, and not by 'native'"),
+    ((*MODEL_TASKS, "--space-option", "rulse=1"), "'sketch' has no option 'rulse'"),
+    ((*MODEL_TASKS, "--space", "no_such_module:Space"), "'no_such_module:Space' .*be imported"),
+    ((*TUNE_MODEL, "--backend", "native"), "are built by backend .*, and not by 'native'"),
+    ((*TUNE_MODEL, "--space-option", "rulse=1"), "'sketch' has no option 'rulse'"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), UNUSABLE)
+def test_a_part_that_cannot_be_used_is_said_before_the_model_is_read(
+    line: tuple[str, ...], said: str, cli: Any
+) -> None:
+    with open_database(cli.folder / "autotune.db"):
+        pass
+    assert re.search(said, refused(cli(*line)))
 
 
 def test_a_missing_database_is_said_before_the_model_is_made(cli: Any) -> None:
