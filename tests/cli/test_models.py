@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from command_lines import Done, refused
 from model_lines import BUILD_MODEL, MODEL, MODEL_TASKS, TUNE_MODEL
 from onnx_models import model_of
 from python_processes import python_environment
@@ -52,6 +53,14 @@ def slow():
 def dead(): raise ValueError("weights are missing")
 def quits(): raise SystemExit(3)
 """
+
+
+def error_line(done: Done) -> str:
+    """The one line of a command that failed, beside warnings."""
+    assert done.status == 2 and done.stdout == ""
+    (line,) = [line for line in done.stderr.splitlines() if "warning" not in line]
+    assert line.startswith("autotune: error: ")
+    return line
 
 
 def test_the_tasks_of_a_model(cli: Any) -> None:
@@ -134,10 +143,8 @@ def test_a_model_that_cannot_be_read_is_one_line(
     if command == "build-model":
         cli(*TUNE_MODEL, "--quiet", "--no-check")
     done = cli(command, *arguments, "--frontend", frontend, "--threads", "1")
-    assert done.status == 2 and done.stdout == ""
-    lines = [line for line in done.stderr.splitlines() if "warning" not in line]
-    assert len(lines) == 1 and lines[0].startswith("autotune: error: "), done.stderr
-    assert re.search(message.replace("[", r"\[").replace("(", r"\("), lines[0]), lines[0]
+    line = error_line(done)
+    assert re.search(message.replace("[", r"\[").replace("(", r"\("), line), line
 
 
 REFUSED = "there is no such device here"
@@ -174,6 +181,24 @@ def test_a_device_that_is_not_here_is_said_before_the_model_is_made(cli: Any) ->
     assert (done.status, done.stderr) == (2, f"autotune: error: {REFUSED}\n")
 
 
+UNUSABLE = [
+    ((*BUILD_MODEL, "--backend", "native"), "are built by backend .*, and not by 'native'"),
+    ((*MODEL_TASKS, "--space-option", "rulse=1"), "'sketch' has no option 'rulse'"),
+    ((*MODEL_TASKS, "--space", "no_such_module:Space"), "'no_such_module:Space' .*be imported"),
+    ((*TUNE_MODEL, "--backend", "native"), "are built by backend .*, and not by 'native'"),
+    ((*TUNE_MODEL, "--space-option", "rulse=1"), "'sketch' has no option 'rulse'"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), UNUSABLE)
+def test_a_part_that_cannot_be_used_is_said_before_the_model_is_read(
+    line: tuple[str, ...], said: str, cli: Any
+) -> None:
+    with open_database(cli.folder / "autotune.db"):
+        pass
+    assert re.search(said, refused(cli(*line)))
+
+
 def test_a_missing_database_is_said_before_the_model_is_made(cli: Any) -> None:
     Path("given_sources.py").write_text(MODELS)
     arguments = ("given_sources:dead" if it == MODEL[0] else it for it in BUILD_MODEL)
@@ -185,8 +210,7 @@ def test_a_missing_database_is_said_before_the_model_is_made(cli: Any) -> None:
 def test_a_model_that_takes_all_the_time_to_be_made_is_one_line(cli: Any) -> None:
     Path("given_sources.py").write_text(MODELS)
     done = cli("tune-model", "given_sources:slow", "--time", "0.3", "--threads", "1", "--quiet")
-    assert done.status == 2 and done.stdout == ""
-    (line,) = [line for line in done.stderr.splitlines() if "warning" not in line]
+    line = error_line(done)
     assert line.startswith("autotune: error: given_sources:slow: no time was left to tune: 0.3 s")
     assert "while it was made; give it more time (--time)" in line
 
@@ -208,9 +232,7 @@ def test_lengths_and_inputs_are_checked(
     command: str, given: tuple[str, ...], message: str, cli: Any
 ) -> None:
     done = cli(command, *MODEL, *given)
-    assert done.status == 2 and done.stdout == ""
-    lines = [line for line in done.stderr.splitlines() if "warning" not in line]
-    assert len(lines) == 1 and re.search(message, lines[0]), done.stderr
+    assert re.search(message, error_line(done)), done.stderr
 
 
 def test_a_warm_start_contradicts_fresh(cli: Any) -> None:
@@ -287,9 +309,7 @@ def nothing(latencies): return None
 def test_an_objective_that_cannot_be_used_is_one_line(text: str, message: str, cli: Any) -> None:
     Path("objectives.py").write_text(OBJECTIVES)
     done = cli(*TUNE_MODEL, "--objective", text, "--no-check", "--quiet")
-    assert done.status == 2 and done.stdout == ""
-    lines = [line for line in done.stderr.splitlines() if "warning" not in line]
-    assert len(lines) == 1 and re.search(message, lines[0]), done.stderr
+    assert re.search(message, error_line(done)), done.stderr
 
 
 @pytest.mark.parametrize("text", ["objectives:total", "scale=5"])

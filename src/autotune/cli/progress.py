@@ -70,7 +70,6 @@ __all__ = [
     "chosen_mode",
     "compared_text",
     "joined",
-    "network_progress",
     "progress",
     "total_latency_log",
 ]
@@ -489,19 +488,36 @@ class LiveProgress:
         from rich.console import Group
         from rich.text import Text
 
-        run = self._state
-        if not run.tasks:
+        if not self._state.tasks:
             return Group()
+        table, below = self._shown()
+        if self._state.share_text:
+            below.append(f"time: {self._state.share_text}")
+        lines = (Text(line, no_wrap=True, overflow="ellipsis") for line in below)
+        return Group(self._bar(), table, *lines)
+
+    def _shown(self) -> tuple[RenderableType, list[str]]:
+        """The table of tasks, and lines that stand below it."""
+        run = self._state
         shown = [task for task in run.tasks if task in self._recent[-_MOST_TASKS:]]
         hidden = len(run.tasks) - len(shown)
         below = [f"and {hidden} more tasks"] if hidden else []
         latest = run.tasks[self._recent[-1]] if self._recent else None
         if latest is not None and latest.rejection_text:
             below.append(latest.rejection_text)
-        if run.share_text:
-            below.append(f"time: {run.share_text}")
-        lines = (Text(line, no_wrap=True, overflow="ellipsis") for line in below)
-        return Group(self._bar(), self._table(shown), *lines)
+        return _drawn(_COLUMNS, [self._row(task) for task in shown]), below
+
+    def _row(self, task: str) -> tuple[str, ...]:
+        state = self._state.tasks[task]
+        return (
+            self._state.names.short(task),
+            str(state.trials),
+            formats.seconds(state.best),
+            state.rate_text,
+            state.count_text,
+            state.compared_text,
+            state.gain_text.removesuffix("x"),
+        )
 
     def _bar(self) -> RenderableType:
         from rich.progress_bar import ProgressBar
@@ -519,27 +535,21 @@ class LiveProgress:
         )
         return bar
 
-    def _table(self, shown: Sequence[str]) -> RenderableType:
-        from rich.table import Table
-        from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in _COLUMNS:
-            justify: JustifyMethod = "right" if heading.endswith(">") else "left"
-            table.add_column(heading.removesuffix(">"), justify=justify, no_wrap=True)
-        for task in shown:
-            state = self._state.tasks[task]
-            cells = (
-                self._state.names.short(task),
-                str(state.trials),
-                formats.seconds(state.best),
-                state.rate_text,
-                state.count_text,
-                state.compared_text,
-                state.gain_text.removesuffix("x"),
-            )
-            table.add_row(*map(Text, cells))
-        return table
+def _drawn(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], bold: int | None = None
+) -> RenderableType:
+    """A table without lines, one of whose rows may be bold."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in columns:
+        justify: JustifyMethod = "right" if heading.endswith(">") else "left"
+        table.add_column(heading.removesuffix(">"), justify=justify, no_wrap=True)
+    for number, cells in enumerate(rows):
+        table.add_row(*map(Text, cells), style="bold" if number == bold else None)
+    return table
 
 
 def remark(event: Event, run: RunState) -> tuple[str, str] | None:
@@ -610,23 +620,6 @@ def chosen_mode(mode: str, stream: TextIO) -> str:
             "--progress live needs a terminal on standard error; plain writes lines anywhere"
         )
     return mode
-
-
-@contextmanager
-def progress(stream: TextIO, mode: str) -> Iterator[list[EventListener]]:
-    """Listeners that show progress and warnings on ``stream`` while the body runs.
-
-    Args:
-        stream: Where to.
-        mode: ``live``, ``plain`` or ``quiet``, which leaves the warnings.
-    """
-    if mode == "quiet":
-        yield [Warnings(stream)]
-    elif mode == "live":
-        with LiveProgress(stream) as live:
-            yield [live]
-    else:
-        yield [PlainProgress(stream)]
 
 
 TOTALS_HEAD = "seconds\ttrials\ttotal_latency"
@@ -782,66 +775,52 @@ class LiveNetworkProgress(LiveProgress):
     def _remark(self, event: Event) -> str:
         return self._remarks(event, self._totals)
 
-    def _render(self) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
-        if not self._state.tasks:
-            return Group()
-        names = [name for name in self._totals.shares() if name in self._state.tasks]
+    def _shown(self) -> tuple[RenderableType, list[str]]:
+        shares = self._totals.shares()
+        names = [name for name in shares if name in self._state.tasks]
         most = max(self._console.height - _LINES_BESIDE_ROWS, _LEAST_ROWS)
         hidden = len(names) - most
         below = [f"and {hidden} tasks of smaller shares"] if hidden > 0 else []
         below += [text for text in (total_text(self._totals),) if text]
-        if self._state.share_text:
-            below.append(f"time: {self._state.share_text}")
-        lines = (Text(line, no_wrap=True, overflow="ellipsis") for line in below)
-        return Group(self._bar(), self._network_table(names[:most]), *lines)
-
-    def _network_table(self, names: Sequence[str]) -> RenderableType:
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in _NETWORK_COLUMNS:
-            justify: JustifyMethod = "right" if heading.endswith(">") else "left"
-            table.add_column(
-                heading.removesuffix(">"), justify=justify, no_wrap=True, overflow="ellipsis"
-            )
-        shares = self._totals.shares()
+        names = names[:most]
         latest = self._recent[-1] if self._recent else ""
-        for name in names:
-            state, task = self._state.tasks[name], self._totals.tasks[name]
-            cells = (
-                name,
-                str(task.facts.occurrences),
-                formats.percent(shares[name], 1.0),
-                str(state.trials),
-                formats.seconds(task.latency),
-                formats.seconds(task.total),
-                state.count_text,
-                state.gain_text.removesuffix("x"),
-            )
-            table.add_row(*map(Text, cells), style="bold" if name == latest else None)
-        return table
+        bold = names.index(latest) if latest in names else None
+        rows = [self._network_row(name, shares[name]) for name in names]
+        return _drawn(_NETWORK_COLUMNS, rows, bold), below
+
+    def _network_row(self, task: str, share: float) -> tuple[str, ...]:
+        state, known = self._state.tasks[task], self._totals.tasks[task]
+        return (
+            task,
+            str(known.facts.occurrences),
+            formats.percent(share, 1.0),
+            str(state.trials),
+            formats.seconds(known.latency),
+            formats.seconds(known.total),
+            state.count_text,
+            state.gain_text.removesuffix("x"),
+        )
 
 
 @contextmanager
-def network_progress(stream: TextIO, mode: str, verbose: bool) -> Iterator[list[EventListener]]:
-    """Show progress as :func:`autotune.cli.progress.progress`, for a run on a network.
+def progress(
+    stream: TextIO, mode: str, *, network: bool = False, verbose: bool = False
+) -> Iterator[list[EventListener]]:
+    """Listeners that show progress and warnings on ``stream`` while the body runs.
 
     Args:
         stream: Where to.
         mode: ``live``, ``plain`` or ``quiet``, which leaves the warnings.
-        verbose: Whether to show every graph pass.
+        network: Whether the run is on a network, of which its latency is shown.
+        verbose: Whether to show every graph pass of it.
     """
     if mode == "quiet":
         yield [Warnings(stream)]
     elif mode == "live":
-        with LiveNetworkProgress(stream, verbose) as live:
+        with LiveNetworkProgress(stream, verbose) if network else LiveProgress(stream) as live:
             yield [live]
     else:
-        yield [PlainNetworkProgress(stream, verbose)]
+        yield [PlainNetworkProgress(stream, verbose) if network else PlainProgress(stream)]
 
 
 class TotalLatencyLog:

@@ -7,7 +7,6 @@ import math
 import os
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -109,7 +108,7 @@ def command(
 
     from autotune.cli.app import INTERRUPTED
     from autotune.cli.output import Output, notify, notify_interrupted
-    from autotune.cli.progress import network_progress, total_latency_log
+    from autotune.cli.progress import total_latency_log
     from autotune.networks.api import run_model
     from autotune.networks.loading import ImportLimit
     from autotune.process.garbage import no_collection
@@ -122,7 +121,7 @@ def command(
     try:
         with (
             total_latency_log(totals_path) as totals,
-            watching.listeners(partial(network_progress, verbose=model.verbose)) as listeners,
+            watching.listeners(network=True, verbose=model.verbose) as listeners,
         ):
             asked = evolve(
                 options,

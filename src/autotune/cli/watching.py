@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from attrs import frozen
 
@@ -16,8 +15,6 @@ from autotune.errors import InvalidValueError
 from autotune.tuning.events import EventListener
 
 __all__ = ["Watching"]
-
-ShowProgress = Callable[[TextIO, str], AbstractContextManager[list[EventListener]]]
 
 
 @frozen
@@ -46,12 +43,13 @@ class Watching:
 
     @contextmanager
     def listeners(
-        self, show: ShowProgress = progress, *, looks_at_machine: bool = True
+        self, *, network: bool = False, verbose: bool = False, looks_at_machine: bool = True
     ) -> Iterator[list[EventListener]]:
         """Listeners that write the log and show progress while the body runs.
 
         Args:
-            show: Shows progress.
+            network: As of :func:`autotune.cli.progress.progress`, like ``verbose``.
+            verbose: Whether to show every graph pass.
             looks_at_machine: Whether to say, unless little is to be shown, that other programs
                 keep the machine busy.
 
@@ -59,5 +57,6 @@ class Watching:
             InvalidValueError: the log cannot be written.
         """
         busy = [BusyWarning()] if looks_at_machine and self.mode != "quiet" else []
-        with event_log(self.log_path) as logs, show(sys.stderr, self.mode) as shown:
+        shows = progress(sys.stderr, self.mode, network=network, verbose=verbose)
+        with event_log(self.log_path) as logs, shows as shown:
             yield [*logs, *busy, *shown]

@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, one_line
 from autotune.ir.workloads import Workload
 from autotune.networks.fixed_inputs import AskedInputs
-from autotune.networks.frontend import CompiledNetwork, NetworkProgram, PassReport
+from autotune.networks.frontend import CompiledNetwork, Frontend, NetworkProgram, PassReport
 from autotune.networks.loading import ImportLimit, UniqueTask, load_network, unique_tasks
 from autotune.networks.model_result import ModelResult, ModelTask, percent_text
 from autotune.networks.running import (
@@ -35,6 +35,8 @@ from autotune.networks.source import (
     text_of,
     with_inputs,
 )
+from autotune.plugins.options import check_known
+from autotune.plugins.parts import factory_of
 from autotune.process.garbage import no_collection
 from autotune.process.stopwatch import Clock
 from autotune.report import Table, formats
@@ -44,7 +46,7 @@ from autotune.store.sqlite import open_database
 from autotune.tuning.api import run_tasks
 from autotune.tuning.budget import Reserve
 from autotune.tuning.events import NetworkLoaded, NetworkTaskFacts, PassFinished, WarningRaised
-from autotune.tuning.options import TuneOptions
+from autotune.tuning.options import TuneOptions, spec_of
 from autotune.tuning.programs import Task, backend_of_parts, tasks_on_backends, usable_backends
 from autotune.tuning.resolve import RunProcesses, is_probably_answered
 from autotune.tuning.result import Result
@@ -478,6 +480,8 @@ def _loaded(
 
     with no_collection():
         with limit.during("it was read"):
+            frontend = find_frontend(source, reading.frontend, options.machine)
+            _check_parts(frontend, source.text, options)
             network = load_network(
                 source,
                 options.machine,
@@ -489,17 +493,44 @@ def _loaded(
             limit.doing = "its programs were imported"
             tasks = unique_tasks(network)
         known = (network.backend, *network.kernel_backends)
-        if others := [name for name in options.backend if name not in known]:
-            raise InvalidValueError(
-                f"the programs of {network.name} are built by backend "
-                f"{' or '.join(map(repr, known))}, and not by {', '.join(map(repr, others))}; "
-                "name no backend"
-            )
+        _check_backends(network.name, known, options)
         facts = [NetworkTaskFacts(it.name, it.occurrences, it.flop, it.is_tunable) for it in tasks]
         _emit(options, NetworkLoaded(network.name, tuple(facts)))
         for remark in network.fixed.remarks if network.fixed else ():
             _emit(options, WarningRaised(network.name, remark))
     return network, tasks, evolve(options, backend=_chosen_backends(known, options))
+
+
+def _check_parts(frontend: Frontend, text: str, options: TuneOptions) -> None:
+    """Refuse parts that no network of a frontend can be tuned with, before one is read.
+
+    Args:
+        frontend: What reads the model.
+        text: As of :class:`~autotune.networks.source.Source`.
+        options: How to tune.
+
+    Raises:
+        InvalidValueError: a backend is not one of the frontend's, or the search space has no such
+            option.
+        PluginError: the search space cannot be imported.
+    """
+    if own := frontend.backend_for(options.machine):
+        _check_backends(text, (own, *frontend.kernel_backends(options.machine)), options)
+    space = options.chosen["search_space"]
+    spec = spec_of("search_space", space.name)
+    if spec is None:
+        factory_of("search_space", space.name)
+    else:
+        check_known(f"search space {spec.name!r}", space.options, spec.options)
+
+
+def _check_backends(name: str, known: tuple[str, ...], options: TuneOptions) -> None:
+    """Refuse a backend that is asked for and does not build the programs of a network."""
+    if others := [it for it in options.backend if it not in known]:
+        raise InvalidValueError(
+            f"the programs of {name} are built by backend {' or '.join(map(repr, known))}, "
+            f"and not by {', '.join(map(repr, others))}; name no backend"
+        )
 
 
 def _chosen_backends(known: tuple[str, ...], options: TuneOptions) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import evolve
@@ -18,6 +18,7 @@ __all__ = [
     "check_recorded",
     "create_part",
     "current_options",
+    "factory_of",
     "import_string",
     "interface_of",
     "recorded_options",
@@ -52,13 +53,10 @@ def create_part(kind: str, name: str, context: Context | None = None) -> Any:
         PluginError: it cannot be imported, fails while it is made, or is no such part.
     """
     context = context or Context()
-    base, rules = _base_and_rules(kind, name)
+    _, rules = _base_and_rules(kind, name)
     options = current_options(kind, name, context.options)
     context = evolve(context, options={**options, "rules": rules} if rules else options)
-    if ":" in name:
-        factory = PluginSpec(kind, "imported", name, "by import string").resolve()
-    else:
-        factory = manager().factory(kind, base)
+    factory = factory_of(kind, name)
     noun = f"{kind.replace('_', ' ')} {name!r}"
     with Calling(noun, "on construction"):
         made = factory(context)
@@ -66,6 +64,18 @@ def create_part(kind: str, name: str, context: Context | None = None) -> Any:
     if not isinstance(made, interface):
         raise PluginError(f"{noun} made a {type(made).__name__}, not a {interface.__name__}")
     return made
+
+
+def factory_of(kind: str, name: str) -> Callable[..., Any]:
+    """The factory of a part; see :func:`check_part` for ``name``.
+
+    Raises:
+        UnknownNameError: no plugin registers it.
+        PluginError: it cannot be imported.
+    """
+    if ":" in name:
+        return PluginSpec(kind, "imported", name, "by import string").resolve()
+    return manager().factory(kind, _base_and_rules(kind, name)[0])
 
 
 def import_string(kind: str, name: str) -> str:
