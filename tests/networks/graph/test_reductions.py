@@ -14,6 +14,7 @@ from autotune.networks.graph import (
     Graph,
     Loop,
     Value,
+    arg,
     binary,
     constant,
     evaluate,
@@ -25,6 +26,8 @@ from autotune.networks.graph import (
     reshape,
     scan,
     softmax,
+    sort,
+    unique,
     variance,
 )
 from autotune.networks.plan.cpu_network import compile_network
@@ -51,6 +54,17 @@ def test_reductions_are_those_of_numpy(dtype: str, shape: list[int], data: st.Da
         )
         np.testing.assert_array_equal(kept, wanted, strict=True)
         assert dropped.shape == wanted.squeeze(axes).shape
+
+
+@settings(max_examples=20)
+@given(values=st.lists(st.sampled_from([np.nan, 0.0, -0.0, 1.0, np.inf, -np.inf]), min_size=1))
+def test_nan_is_before_all_others_for_arg(values: list[float]) -> None:
+    x = np.array([values], np.float32)
+    largest, smallest, last = folded(
+        lambda a: [arg("max", a, 1), arg("min", a, 1, False), arg("max", a, 1, last=True)], x
+    )
+    assert largest[0, 0] == x.argmax() and smallest[0] == x.argmin()
+    assert last[0, 0] == len(values) - 1 - x[:, ::-1].argmax()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -167,6 +181,24 @@ def test_what_no_loop_can_be_is_said() -> None:
         loop(lambda s, b, f: ([beside], []), 3, [beside], [x])
 
 
+NUMBERS = st.lists(st.sampled_from([np.nan, -1.0, 0.0, 2.0, np.inf]), min_size=1, max_size=8)
+
+
+@settings(max_examples=40)
+@given(values=NUMBERS)
+def test_sorting_is_stable_and_nan_is_largest(values: list[float]) -> None:
+    x = np.array([values], np.float32)
+    rising, places, falling, back = folded(lambda a: [*sort(a, 1), *sort(a, 1, True)], x)
+    keys = [(np.isnan(it), 0.0 if np.isnan(it) else it) for it in values]
+    wanted = sorted(range(len(values)), key=lambda at: keys[at])
+    assert places[0].tolist() == wanted
+    np.testing.assert_array_equal(rising[0], x[0, wanted])
+    assert back[0].tolist() == [
+        it for key in sorted(set(keys), reverse=True) for it, own in enumerate(keys) if own == key
+    ]
+    np.testing.assert_array_equal(falling[0], x[0, back[0]])
+
+
 def test_places_are_known_of_constants_and_bounded_else() -> None:
     x = np.array([[0, 3], [2, 0]], np.int32)
     assert folded(nonzero, x)[0].tolist() == [[0, 1], [1, 0]]
@@ -174,3 +206,15 @@ def test_places_are_known_of_constants_and_bounded_else() -> None:
     places, count = nonzero(value)
     found = evaluate(Graph((value,), {"places": places, "count": count}), {"x": x})
     assert found["count"] == 2 and found["places"].tolist() == [[0, 1], [1, 0], [-1, -1], [-1, -1]]
+
+
+@settings(max_examples=25)
+@given(values=st.lists(st.integers(-2, 2), min_size=1, max_size=9), is_sorted=st.booleans())
+def test_different_elements(values: list[int], is_sorted: bool) -> None:
+    x = np.array(values, np.int8)
+    found, first, inverse, counts, number = folded(lambda a: unique(a, None, is_sorted), x)
+    order = sorted(set(values)) if is_sorted else list(dict.fromkeys(values))
+    assert found.tolist() == order and number == len(order)
+    assert first.tolist() == [values.index(it) for it in order]
+    assert found[inverse].tolist() == values
+    assert counts.tolist() == [values.count(it) for it in order]

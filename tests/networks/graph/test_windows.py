@@ -18,6 +18,7 @@ from autotune.networks.graph import (
     convolution,
     convolution_integer,
     input_value,
+    resample,
     transposed_convolution,
     window_arg,
     window_reduce,
@@ -134,6 +135,14 @@ def test_zero_points_of_weights_do_not_take_a_second_convolution() -> None:
     alone = Graph((x,), {"y": convolution_integer(x, w, window, 1)})
     product = sum(it.operation.flop for it in alone.nodes if isinstance(it.operation, Workload))
     assert product < flop < 1.1 * product
+
+
+def test_resampling_is_a_weighted_sum() -> None:
+    x = drawn((2, 3, 8), "float32")
+    places, weights = np.array([[0, 1], [7, 7]]), np.array([[0.25, 0.75], [1, 0]])
+    (found,) = folded(lambda a: resample(a, -1, places, weights), x)
+    wanted = np.stack([x[..., 0] * 0.25 + x[..., 1] * 0.75, x[..., 7]], -1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,6 @@ def reductions(x: Any, image: Any, i: Any) -> Any:
         functional.avg_pool2d(image, 2, divisor_override=3),
         functional.avg_pool2d(image, 3, 2, 1, ceil_mode=True, count_include_pad=False),
         functional.group_norm(image, 2),
-        functional.instance_norm(image),
     )
 
 
@@ -156,6 +155,32 @@ def test_operators_compute_what_they_do_in_torch(function: Callable[..., Any]) -
     check_read(Called(function).eval(), inputs)
 
 
+def of_halves(x: Any) -> Any:
+    """Operators on halves that are computed in single precision."""
+    values, places = x.sort(-1)
+    return (
+        values,
+        places,
+        x.topk(2),
+        x.max(-1),
+        x.argmin(-1),
+        x.abs() ** 1.5,
+        x.sum(-1),
+        x.mean(),
+        torch.isnan(x),
+        torch.asinh(x),
+        torch.atan2(x, x + 1).half(),
+        torch.sinh(x.half()),
+        functional.instance_norm(x[None]),
+        functional.layer_norm(x.double(), (6,)),
+    )
+
+
+def test_halves_are_ordered_and_raised_to_powers() -> None:
+    inputs = (numbers(3, 6).bfloat16(),)
+    check_read(Called(of_halves).eval(), inputs, rtol=2**-7, atol=2**-7)
+
+
 def of_nan(x: Any) -> Any:
     """Functions that let NaN through, or say that it is there."""
     return (
@@ -214,6 +239,56 @@ def test_nearest_neighbours(drawn: list[tuple[int, int, float, float]]) -> None:
         check_read(Called(all_resized), images, rtol=0, atol=0)
 
 
+@few
+@given(
+    several(
+        st.lists(st.integers(0, 4), min_size=1, max_size=5),
+        st.sampled_from(["sum", "mean", "max"]),
+        st.booleans(),
+        st.sampled_from([None, 0]),
+    )
+)
+def test_bags(drawn: list[tuple[list[int], str, bool, int | None]]) -> None:
+    """Empty bags, too, and rows that count for nothing."""
+    table, kept = numbers(4, 3), [it for it in drawn if sum(it[0])]
+
+    def bags(*given: Any) -> Any:
+        return [
+            functional.embedding_bag(
+                indices, table, offsets, mode=mode, include_last_offset=last, padding_idx=padding
+            )
+            for indices, offsets, (_, mode, last, padding) in zip(
+                given[::2], given[1::2], kept, strict=True
+            )
+        ]
+
+    inputs: list[Any] = []
+    for lengths, _, last, _ in kept:
+        begins = [sum(lengths[:i]) for i in range(len(lengths) + last)]
+        inputs += [torch.arange(sum(lengths)) % 4, torch.tensor(begins)]
+    if kept:
+        check_read(Called(bags), inputs)
+
+
+@few
+@given(
+    several(
+        st.sampled_from(["sum", "prod", "mean", "amax", "amin"]),
+        st.booleans(),
+        st.lists(st.integers(0, 4), min_size=1, max_size=6),
+    )
+)
+def test_scatters(drawn: list[tuple[str, bool, list[int]]]) -> None:
+    def scattered(x: Any, *given: Any) -> Any:
+        return [
+            x.scatter_reduce(0, index, source, reduce, include_self=own)
+            for index, source, (reduce, own, _) in zip(given[::2], given[1::2], drawn, strict=True)
+        ]
+
+    parts = [(torch.tensor(places), numbers(len(places))) for *_, places in drawn]
+    check_read(Called(scattered), (numbers(5), *(it for part in parts for it in part)))
+
+
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_recurrences_are_loops_of_one_step(kind: Any, batch_first: bool) -> None:
@@ -265,6 +340,13 @@ def test_kernels_of_gpus_are_attention(kind: str) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
     with pytest.raises(UnsupportedWorkload, match=f"result 1 of node '.*{kind}_attention"):
         read_torch(attention(1), parts)
+
+
+def test_heads_share_keys() -> None:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    check_read(Called(attention), [numbers(2, it, 6, 8) for it in (4, 2, 2)])
 
 
 def test_gradients_are_read() -> None:
