@@ -209,7 +209,7 @@ def _lookups(recorded: RecordedSpace) -> tuple[Any, list[dict[str, Any]], Places
 
 
 def _prepared(recorded: RecordedSpace) -> tuple[Any, list[dict[str, Any]], Places]:
-    """As of :func:`_lookups`, with a search space that has seen no run."""
+    """The lookups of :func:`_lookups`, with a search space that has seen no run."""
     template, results, places = _lookups(recorded)
     space = copy.copy(template)
     for name, value in vars(template).items():
