@@ -12,6 +12,7 @@ import autotune_zoo as zoo
 import pytest
 import torch
 from autotune_zoo.building import outline
+from small_networks import SMALL
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -21,17 +22,6 @@ from autotune.errors import InvalidValueError
 
 # torch.export and torch's own flop counter use what a later torch will not have.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-
-SMALL: dict[str, dict[str, int]] = {
-    "resnet_50": {"image": 32, "width": 8, "blocks": 2, "classes": 10},
-    "mobilenet_v2": {"image": 32, "width_percent": 25, "blocks": 2, "classes": 10},
-    "bert_base": {"sequence": 8, "layers": 2, "width": 32, "heads": 2, "vocabulary": 50},
-    "vit_b_16": {"image": 32, "layers": 2, "width": 32, "heads": 2, "classes": 10},
-    "gpt2": {"sequence": 8, "layers": 2, "width": 32, "heads": 2, "vocabulary": 50},
-    "llama_block": {"sequence": 8, "width": 32, "heads": 4, "groups": 2, "hidden": 64},
-    "dcgan": {"noise": 8, "width": 4},
-    "r3d_18": {"frames": 4, "image": 16, "width": 4, "classes": 10},
-}
 
 # Parameters as published (torchvision, transformers, PyTorch's DCGAN example; two layers of Llama
 # 3.2 1B and its last norm), and gigaflop of an inference: two per multiply-add of convolutions
