@@ -10,7 +10,7 @@ from rule_sketches import LIMITS, TARGET, sketches
 from scanned import ACCUMULATED, scan, scanned_between
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.ir.workloads import Workload, cumsum, random_inputs, reference_outputs, softmax
+from autotune.ir.workloads import Workload, cumsum, random_inputs, softmax
 from autotune.sketches import (
     Candidate,
     ChunkScan,
@@ -27,7 +27,7 @@ from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.scan import CHUNKED_LABEL
 from autotune.spaces.sketch_space import loosen
 from autotune.targets import preset
-from autotune.testing.nest_interpreter import run_candidate
+from autotune.testing.programs import check_nest
 
 
 @settings(max_examples=25, deadline=None)
@@ -45,11 +45,8 @@ def test_every_candidate_scans_in_order(
     workload = scanned_between(shape, along) if between else scan(shape, along, combiner, dtype)
     rng = np.random.default_rng(0)
     inputs = random_inputs(workload, rng)
-    wanted = reference_outputs(workload, inputs)
-    space = SketchSpace(workload, TARGET, LIMITS)
-    for candidate in space.sample(2, rng):
-        for name, found in run_candidate(candidate, inputs).items():
-            np.testing.assert_allclose(found, wanted[name], rtol=1e-5, atol=1e-6)
+    for candidate in SketchSpace(workload, TARGET, LIMITS).sample(2, rng):
+        check_nest(candidate, inputs, tolerance=1e-6)
 
 
 def test_columns_are_continued_in_vectors() -> None:
@@ -104,11 +101,8 @@ def test_parts_continue_one_another(workload: Workload) -> None:
     sketch = chunked(workload)
     assert sketch is not None
     wide, feasible, _ = loosen(sketch)
-    inputs = random_inputs(workload, np.random.default_rng(0))
-    wanted = reference_outputs(workload, inputs)["Y"]
     for row in feasible.uniform(2, 0).tolist():
-        found = run_candidate(Candidate(wide, tuple(row)), inputs)["Y"]
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        check_nest(Candidate(wide, tuple(row)), tolerance=1e-4)
 
 
 def test_parts_divide_what_is_scanned() -> None:
@@ -131,13 +125,9 @@ def test_no_space_of_a_scan_is_empty(workload: Workload, cores: int) -> None:
 @pytest.mark.parametrize("shape", [(5, 40), (40, 5), (3, 4, 37), (33, 2, 3)])
 @pytest.mark.parametrize("along", [0, 1])
 def test_threads_of_gpus_continue_a_sequence_each(shape: tuple[int, ...], along: int) -> None:
-    workload = scanned_between(shape, along)
-    rng = np.random.default_rng(0)
-    inputs = random_inputs(workload, rng)
-    wanted = reference_outputs(workload, inputs)
-    for candidate in SketchSpace(workload, preset("a100"), LIMITS).sample(2, rng):
-        found = run_candidate(candidate, inputs)["Z"]
-        np.testing.assert_allclose(found, wanted["Z"], rtol=1e-5, atol=1e-6)
+    space = SketchSpace(scanned_between(shape, along), preset("a100"), LIMITS)
+    for candidate in space.sample(2, np.random.default_rng(0)):
+        check_nest(candidate, tolerance=1e-6)
 
 
 def test_one_sequence_has_nothing_for_the_threads_of_a_gpu() -> None:
