@@ -10,13 +10,13 @@ import numpy as np
 from attrs import evolve
 
 from autotune.ir.expressions import Load, var
-from autotune.ir.workloads import Workload, random_inputs, reference_outputs
+from autotune.ir.workloads import Workload, random_inputs
 from autotune.sketches import STEP_TYPES, Candidate, Pack, Sketch, Step
 from autotune.sketches.steps import step_name
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits
 from autotune.spaces.rules import generate_sketches
 from autotune.targets import Target, preset
-from autotune.testing.nest_interpreter import run_candidate
+from autotune.testing.programs import check_nest
 
 __all__ = [
     "COLUMNS",
@@ -126,14 +126,8 @@ def check_reference(
 ) -> None:
     """Check that candidates compute the reference by their nests."""
     inputs = random_inputs(workload, np.random.default_rng(seed))
-    wanted = reference_outputs(workload, inputs)
     for candidate in candidates:
-        found = run_candidate(candidate, inputs)
-        for name in workload.outputs:
-            message = f"{candidate.sketch.name} {candidate.config}"
-            np.testing.assert_allclose(
-                found[name], wanted[name], rtol=tolerance, atol=tolerance, err_msg=message
-            )
+        check_nest(candidate, inputs, tolerance=tolerance)
 
 
 def steps_of(workload: Workload, kind: type[Any]) -> set[Step]:

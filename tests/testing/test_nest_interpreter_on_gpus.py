@@ -39,6 +39,7 @@ from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 from autotune.testing import nest_interpreter
 from autotune.testing.nest_interpreter import run_candidate
+from autotune.testing.programs import check_nest
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
 TARGET = preset("a100")
@@ -71,13 +72,8 @@ DRAWN = st.one_of(
 def check(space: SketchSpace, workload: Workload, seed: int, each: int) -> None:
     rng = np.random.default_rng(seed)
     inputs = random_inputs(workload, rng)
-    expected = reference_outputs(workload, inputs)
     for candidate in space.sample(each * len(space.sketches()), rng):
-        outputs = run_candidate(candidate, inputs)
-        for name in workload.outputs:
-            np.testing.assert_allclose(
-                outputs[name], expected[name], rtol=1e-6, atol=1e-6, err_msg=str(candidate.config)
-            )
+        check_nest(candidate, inputs, tolerance=1e-6)
 
 
 @given(DRAWN, st.integers(0, 2**32))

@@ -18,11 +18,13 @@ from autotune.measure.validation import expectations, mismatch
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import Target
+from autotune.testing.nest_interpreter import run_candidate
 
 __all__ = [
     "check_call",
     "check_candidate",
     "check_executable",
+    "check_nest",
     "check_program",
     "guarded_calls",
     "guarded_empty",
@@ -145,9 +147,42 @@ def check_call(
     Raises:
         AssertionError: they are others than those of the reference.
     """
+    _check_outputs(call.outputs(), workload, inputs, tolerance, about)
+
+
+def check_nest(
+    candidate: Candidate,
+    inputs: Mapping[str, Array] | None = None,
+    *,
+    tolerance: float | None = None,
+) -> None:
+    """Check that a candidate's loop nest computes what the reference does, without a backend.
+
+    Args:
+        candidate: The candidate.
+        inputs: Arrays by name; random ones by default.
+        tolerance: As for `check_executable`.
+
+    Raises:
+        AssertionError: it computes something else.
+    """
+    workload = candidate.sketch.workload
+    if inputs is None:
+        inputs, _ = draw_example(workload, np.random.default_rng(0))
+    outputs = list(run_candidate(candidate, inputs).values())
+    about = f"{candidate.sketch.name} {candidate.config}"
+    _check_outputs(outputs, workload, inputs, tolerance, about)
+
+
+def _check_outputs(
+    outputs: Sequence[Array],
+    workload: Workload,
+    inputs: Mapping[str, Array],
+    tolerance: float | None,
+    about: str,
+) -> None:
     with np.errstate(all="ignore"):
         expected = list(reference_outputs(workload, inputs).values())
-    outputs = call.outputs()
     if tolerance is None:
         wrong = mismatch(expectations(workload, expected), outputs)
         assert wrong is None, f"{about}: {wrong}"

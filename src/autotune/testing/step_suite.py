@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 
 from autotune.backends import Backend
-from autotune.ir.workloads import random_inputs, reference_outputs
-from autotune.measure.validation import expectations, mismatch
 from autotune.models.features import pam_features
 from autotune.sketches import Candidate, CandidateBatch, names_used
 from autotune.targets import Target, detect_cpu
-from autotune.testing.nest_interpreter import run_candidate
-from autotune.testing.programs import check_candidate
+from autotune.testing.programs import check_candidate, check_nest
 
 
 class StepSuite:
@@ -52,11 +49,7 @@ class StepSuite:
 
     def test_the_nest_computes_the_workload(self, batch: CandidateBatch) -> None:
         for candidate in batch:
-            workload = candidate.sketch.workload
-            inputs = random_inputs(workload, np.random.default_rng(0))
-            expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
-            outputs = run_candidate(candidate, inputs)
-            assert mismatch(expected, [outputs[name] for name in workload.outputs]) is None
+            check_nest(candidate)
 
     def test_features_are_numbers(self, batch: CandidateBatch, target: Target) -> None:
         for sketch, matrix in batch.parts:

@@ -1,4 +1,4 @@
-"""Laws S1 to S4 of the smooth forms, with the bounds that docs/relaxed.md states; G6 at kinks."""
+"""Laws S1 to S4 of the smooth forms, with the bounds of docs/loop-nest.md; G6 at kinks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from autotune._native import simd_level
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.ir.expressions import const, maximum, var
 from autotune.nest import Tape, build_tape
-from autotune.nest.relaxed import RelaxedTape
+from autotune.nest.relaxed import FELIX, RelaxedTape, Smoothing
 
+SMOOTHINGS = (Smoothing(), FELIX, Smoothing(0.5, 0.3, True))
 LEVELS = ("baseline", "avx2", "avx512")
 x, y, z = map(var, INPUTS)
 
@@ -75,6 +77,69 @@ def test_every_instruction_set_and_number_of_threads_gives_the_same(
         assert program.simd == level
         np.testing.assert_array_equal(program.values(at), values)
         np.testing.assert_array_equal(program.vector_jacobian(at, weights), gradient)
+
+
+def by_formulas(tape: RelaxedTape, at: Any) -> Any:
+    """Values of all slots ``[n, slots]``, each form as docs/loop-nest.md writes it."""
+    smoothing, lowered = tape.smoothing, tape.lowered
+
+    def step(distance: Any) -> Any:
+        z = distance / smoothing.temperature
+        return 0.5 + z / (2 * np.sqrt(1 + z * z))
+
+    def between(p: Any, q: Any, sign: int) -> Any:
+        return (p + q + sign * np.hypot(p - q, smoothing.epsilon)) / 2
+
+    def less_log(p: Any, q: Any) -> Any:
+        turn = (np.log2(p) + np.log2(p + 1)) / 2 if smoothing.half_step else np.log2(p)
+        return step(np.log2(q) - turn)
+
+    forms: dict[str, Callable[..., Any]] = {
+        "add": np.add,
+        "mul": np.multiply,
+        "divide": np.divide,
+        "min": np.minimum,
+        "max": np.maximum,
+        "min_log": lambda p, q: np.exp2(between(np.log2(p), np.log2(q), -1)),
+        "max_log": lambda p, q: np.exp2(between(np.log2(p), np.log2(q), 1)),
+        "min_linear": lambda p, q: between(p, q, -1),
+        "max_linear": lambda p, q: between(p, q, 1),
+        "less_log": less_log,
+        "less_linear": lambda p, q: step(q - p - 0.5 * smoothing.half_step),
+        "select_log": lambda c, p, q: q * (p / q) ** c,
+        "select_linear": lambda c, p, q: c * p + (1 - c) * q,
+    }
+    slots = [*at.T, *(np.full(len(at), value) for value in lowered.constants)]
+    for form, operands in lowered.instructions:
+        slots.append(forms[form](*(slots[slot] for slot in operands)))
+    return np.stack(slots, axis=1)
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS[:2], ids=["usual", "felix"])
+def test_values_of_every_sketch_are_those_of_the_formulas(
+    sample: Sample, smoothing: Smoothing
+) -> None:
+    tape = sample.relaxed(smoothing)
+    at = np.concatenate(
+        [sample.between(12, np.random.default_rng(3)), sample.rows[:12].astype(np.float64)]
+    )
+    wanted = by_formulas(tape, at)[:, tape.lowered.outputs]
+    np.testing.assert_allclose(tape.values(at), wanted, rtol=1e-9, atol=1e-9)
+
+
+@given(tapes(), points(), st.sampled_from(SMOOTHINGS))
+def test_values_of_any_tape_are_those_of_the_formulas(
+    tape: Tape, at: Any, smoothing: Smoothing
+) -> None:
+    relaxed = relaxable(tape, smoothing=smoothing)
+    assume(relaxed is not None)
+    assert relaxed is not None
+    slots = by_formulas(relaxed, at)
+    # What cancels is as accurate as what it was made of.
+    scale = np.maximum(np.abs(slots).max(axis=1, keepdims=True), 1)
+    assume((scale < 1e9).all())
+    wanted = slots[:, relaxed.lowered.outputs]
+    assert (np.abs(relaxed.values(at) - wanted) <= 1e-9 * scale).all()
 
 
 def test_rows_do_not_know_of_each_other(sample: Sample) -> None:

@@ -28,9 +28,7 @@ from autotune.ir.workloads import (
     depthwise_conv2d,
     gemm,
     random_inputs,
-    reference_outputs,
 )
-from autotune.measure.validation import error_bound, relative_bound
 from autotune.models.pruning.gpu_accesses import launches
 from autotune.models.pruning.psa_gpu import GpuScorer
 from autotune.models.pruning.psa_symbols import CORRECTED_SYMBOLS, corrected_symbols
@@ -52,7 +50,7 @@ from autotune.sketches import (
 from autotune.sketches.intrinsics import find_intrinsic, result_levels
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import most_shared_memory, resolve
-from autotune.testing.nest_interpreter import run_candidate
+from autotune.testing.programs import check_nest
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1020, 512, "test")
 WARPS, GROUPS, BULK = "tensor-cores", "tensor-cores-warpgroup", "tensor-cores-bulk"
@@ -151,14 +149,9 @@ def candidates(workload: Workload, label: str, target: str, count: int) -> list[
 def check(workload: Workload, found: list[Candidate]) -> None:
     """Candidates compute the reference by their nests."""
     inputs = random_inputs(workload, np.random.default_rng(1))
-    expected = reference_outputs(workload, inputs)
     for candidate in found:
         assert layout_conflict(candidate) is None
-        for name, got in run_candidate(candidate, inputs).items():
-            element = workload.tensors[name].element
-            wanted, values = element.numbers(expected[name]), element.numbers(got)
-            bound = error_bound(wanted, relative_bound(workload, name))
-            assert np.all(np.abs(values.astype(np.float64) - wanted) <= bound)
+        check_nest(candidate, inputs)
 
 
 def ids(value: Any) -> str:

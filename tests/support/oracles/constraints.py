@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from autotune.ir.expressions.integer import evaluate
-from autotune.sketches import AtLeast, AtMost, Constraint, ProductEquals, Sketch
+from autotune.sketches import Sketch
 from autotune.spaces.problems import ConstraintProblem, problem_of
+from oracles.feasible import holds
 
 Point = dict[str, int]
-
-
-def holds(constraint: Constraint, point: Point) -> bool:
-    """Tell whether a point satisfies a constraint."""
-    if isinstance(constraint, ProductEquals):
-        product = math.prod(point[name] for name in constraint.factors)
-        return evaluate(constraint.total, point) == product
-    value = evaluate(constraint.expression, point)
-    if isinstance(constraint, AtMost):
-        return value <= constraint.limit
-    if isinstance(constraint, AtLeast):
-        return value >= constraint.limit
-    return value in constraint.values
 
 
 def completed(sketch: Sketch, row: Sequence[int]) -> Point:

@@ -395,7 +395,7 @@ class RelaxedTape:
 
     ``mode="exact"`` keeps the hard operations (floor, remainder, minimum, 0 or 1); it equals the
     integer tape at whole numbers below 2^53. ``mode="relaxed"`` has the smooth forms of
-    ``docs/relaxed.md``, which have a useful derivative everywhere (Felix, ASPLOS'24, section on
+    ``docs/loop-nest.md``, which have a useful derivative everywhere (Felix, ASPLOS'24, section on
     smoothing; minima, thresholds and widths differ).
 
     Args:
