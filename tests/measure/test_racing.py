@@ -126,12 +126,10 @@ def run(race: Race, seconds: list[float], seed: int, noise: float = 0.01) -> Non
     """Race programs of these speeds on a machine that drifts."""
     rng, slowdown, now = np.random.default_rng(seed), drifting(seed, seconds=0.05), [0.0]
 
-    def turn(number: int, placement: int) -> float:
+    for number, placement in race.turns(rng):
         assert placement == race.rounds
         now.append(seconds[number] * slowdown(sum(now)) * math.exp(rng.normal(0, noise)))
-        return now[-1]
-
-    race.run(turn, rng)
+        race.note(number, now[-1])
 
 
 @pytest.mark.parametrize("fastest", range(4))
@@ -161,13 +159,13 @@ def test_losers_drop_out_and_number_0_never_does() -> None:
 def test_nobody_drops_out_too_early() -> None:
     race = Race(2, 6, 20, 0.01)
     for _ in range(5):
-        race.add(0, 1.0)
-        race.add(1, 9.0)
+        race.note(0, 1.0)
+        race.note(1, 9.0)
         race.drop_losers()
         assert race.running == [0, 1]
         assert not race.over
-    race.add(0, 1.0)
-    race.add(1, 9.0)
+    race.note(0, 1.0)
+    race.note(1, 9.0)
     race.drop_losers()
     assert race.running == [0]
     assert race.over
@@ -178,12 +176,12 @@ def test_what_fails_leaves_a_race(needs_first: bool) -> None:
     race = Race(3, 2, 4, 0.01)
     asked: list[int] = []
 
-    def turn(number: int, placement: int) -> float | None:
+    turns = race.turns(
+        np.random.default_rng(0), is_over=lambda race: race.rounds >= 3, needs_first=needs_first
+    )
+    for number, placement in turns:
         asked.append(number)
-        return None if placement == 1 and number == 0 else 1.0
-
-    rng = np.random.default_rng(0)
-    race.run(turn, rng, is_over=lambda race: race.rounds >= 3, needs_first=needs_first)
+        race.note(number, None if placement == 1 and number == 0 else 1.0)
     assert race.running == [1, 2] and race.times[0] == [1.0]
     if needs_first:
         assert asked[-1] == 0 and len(asked) <= 6
@@ -197,7 +195,7 @@ def test_a_race_of_equals_ends_when_that_is_known_well_enough() -> None:
         assert race.rounds == rounds
         assert not race.over
         for number in range(3):
-            race.add(number, 1.0)
+            race.note(number, 1.0)
     assert race.over
 
 
@@ -205,8 +203,8 @@ def test_a_race_that_decides_nothing_ends() -> None:
     race = Race(2, 6, 20, 1e-9)
     rng = np.random.default_rng(0)
     while not race.over:
-        race.add(0, float(rng.uniform(1, 2)))
-        race.add(1, float(rng.uniform(1, 2)))
+        race.note(0, float(rng.uniform(1, 2)))
+        race.note(1, float(rng.uniform(1, 2)))
     assert race.rounds == 20
 
 
@@ -214,9 +212,9 @@ def test_who_withdraws_is_out() -> None:
     race = Race(3, 2, 20, 0.01)
     for _ in range(2):
         for number, seconds in enumerate([2.0, 1.0, 3.0]):
-            race.add(number, seconds)
-    race.withdraw(1)
-    race.withdraw(1)
+            race.note(number, seconds)
+    race.note(1, None)
+    race.note(1, None)
     assert race.running == [0, 2]
     assert race.fastest == 0
     race.drop_losers()

@@ -17,8 +17,7 @@ from scripted_workers import ENDS, HELLO, StartChild, hear, listen
 from thinning import thinned
 
 from autotune import process
-from autotune.process import WorkerDied, WorkerStartFailed, encode, worker_process
-from autotune.process.keeper_process import KeeperProcess
+from autotune.process import WorkerDied, WorkerProcess, WorkerStartFailed, encode, worker_process
 from autotune.process.processes import is_exiting, ready
 
 FAMILY = ["child", "group", "daemon", "nameless", "stopped", "begetter"]
@@ -47,9 +46,9 @@ def test_one_that_ends_is_waited_for_however_long_that_takes(
     worker = start_child(say=encode(HELLO).hex(), wait=True, then=then)
     hear(worker)
     pid, patience = worker.pid, list[float]()
-    finished = KeeperProcess.finished
+    finished = WorkerProcess.finished
 
-    def noted(process: KeeperProcess, seconds: float = 0.0) -> bool:
+    def noted(process: WorkerProcess, seconds: float = 0.0) -> bool:
         patience.append(seconds)
         return finished(process, seconds)
 
@@ -57,7 +56,7 @@ def test_one_that_ends_is_waited_for_however_long_that_takes(
     assert becomes_true(lambda: ready(worker.fileno(), select.POLLIN, 0))
     assert is_exiting(pid) == (then == "leave")
     with monkeypatch.context() as patch:
-        patch.setattr(KeeperProcess, "finished", noted)
+        patch.setattr(WorkerProcess, "finished", noted)
         assert worker.end() == ENDS[then]
     assert max(patience[:2]) == (worker_process._ENDING_SECONDS if then == "leave" else 0.0)
     assert is_exiting(pid)
@@ -134,7 +133,7 @@ def test_a_keeper_that_is_stopped_from_outside_is_woken(start_child: StartChild)
 def test_a_keeper_that_does_not_answer_is_killed(
     start_child: StartChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.process.keeper_process._PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("autotune.process.worker_process._PATIENCE_SECONDS", 0.2)
     # As if somebody stopped it again and again.
     monkeypatch.setattr(signal, "SIGCONT", signal.SIGURG)
     worker = start_child(beget=["daemon"], say=encode(HELLO).hex(), then="hang")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError, one_line
 from autotune.external.processes import Call, Ended
 from autotune.external.program import ExternalProgram, Read, Validation
-from autotune.process.keeper_process import describe_exit
+from autotune.process.processes import describe_exit
 
 __all__ = ["NoResult", "difference", "read_outputs", "require_success", "seconds_of"]
 

@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.measure.jobs import Dispatcher, Place, Steps
+from autotune.measure.jobs import Place, Steps
 from autotune.measure.lanes import Lanes
 from autotune.measure.measurer import (
     Collecting,
@@ -136,7 +136,7 @@ class LocalMeasurer(Measurer):
         )
         self._workload, self._program, self._seed = workload, program, seed
         self._seconds = ActivitySeconds(clock)
-        self._batches: deque[Batch[Trial]] = deque()
+        self._batches: deque[Batch] = deque()
         self._client: TaskClient | None = None
 
     @property
@@ -163,7 +163,7 @@ class LocalMeasurer(Measurer):
         """Start the workers, which import the compiler, and return at once."""
         self._workers.start()
         if self._client is None:
-            self._client = TaskClient.of(
+            self._client = TaskClient(
                 self._workers, self._workload, self._program, self._seed, self._seconds
             )
 
@@ -384,78 +384,59 @@ class ActivitySeconds:
 _TURN_SECONDS = 0.02
 
 
-@define(eq=False)
 class TaskClient:
     """Client of the workers for one task.
 
-    Attributes:
-        workers: The workers.
+    Args:
+        workers: The workers, which have been started and know nothing of it yet.
         workload: What candidates compute.
         program: The imported program's text form, if there is one.
         seed: Seed of the random inputs, and of the order of turns.
         seconds: Counts wall seconds.
+
+    Attributes:
         dispatcher: Gives them the jobs of the task.
         building: Has them build.
-        new_session: Starts another session of timing with them.
         timing: The session of the search.
         lanes: Time candidates on several machines at once, where there are several.
         close: Frees what workers and host keep for the task.
         inputs: What the workers run programs on: ``search``, ``rematch``, or "" for nothing yet.
     """
 
-    workers: MeasureWorkers
-    workload: Workload
-    program: str | None
-    seed: int
-    seconds: ActivitySeconds
-    dispatcher: Dispatcher
-    building: Building
-    new_session: Callable[[], TimingSession]
-    timing: TimingSession
-    lanes: Lanes
-    close: Callable[[], object]
-    _files: ExitStack
-    inputs: str = field(default="", init=False)
-    _reference: ReferenceFiles | None = field(default=None, init=False)
-    _trials: int = field(default=0, init=False)
-
-    @staticmethod
-    def of(
+    def __init__(
+        self,
         workers: MeasureWorkers,
         workload: Workload,
         program: str | None,
         seed: int,
         seconds: ActivitySeconds,
-    ) -> TaskClient:
-        """A task that workers which have been started know nothing of yet."""
-        setup = workers.setup
-        dispatcher, rng = workers.admit(), np.random.default_rng(seed)
-        plausibility = workers.plausibility(workload)
+    ) -> None:
+        self.workers, self.workload, self.seconds = workers, workload, seconds
+        self.dispatcher = workers.admit()
+        self.building = Building(self.dispatcher, workers.setup.protocol)
+        self.inputs = ""
+        self._program, self._seed = program, seed
+        self._rng = np.random.default_rng(seed)
+        self._plausibility = workers.plausibility(workload)
+        self._reference: ReferenceFiles | None = None
+        self._files = ExitStack()
+        self._trials = 0
+        self.timing = self.new_session()
+        self.lanes = Lanes(self.dispatcher, self.timing, self._session_of_lane)
+        self.close = ending_with(self, self.dispatcher.release, self._files.close)
 
-        def new_session(lane: int | None = None) -> TimingSession:
-            # Lanes take their turns at the same time: each has a generator of its own.
-            own = rng if lane is None else np.random.default_rng([seed, lane])
-            pool = dispatcher.pool
-            return workers.session(pool, setup.protocol, own, plausibility=plausibility)
+    def new_session(self) -> TimingSession:
+        """Start another session of timing with the workers."""
+        return self._session(self._rng)
 
-        timing = new_session()
-        files = ExitStack()
-        client = TaskClient(
-            workers,
-            workload,
-            program,
-            seed,
-            seconds,
-            dispatcher,
-            Building(dispatcher, setup.protocol),
-            new_session,
-            timing,
-            Lanes(dispatcher, timing, new_session),
-            lambda: None,
-            files,
-        )
-        client.close = ending_with(client, dispatcher.release, files.close)
-        return client
+    def _session_of_lane(self, lane: int) -> TimingSession:
+        # Lanes take their turns at the same time: each has a generator of its own.
+        return self._session(np.random.default_rng([self._seed, lane]))
+
+    def _session(self, rng: np.random.Generator) -> TimingSession:
+        workers, protocol = self.workers, self.workers.setup.protocol
+        pool = self.dispatcher.pool
+        return workers.session(pool, protocol, rng, plausibility=self._plausibility)
 
     def trial(self, candidate: Candidate | None, *, always: bool = False) -> Trial:
         """A trial with a number of its own."""
@@ -473,7 +454,7 @@ class TaskClient:
         """
         if self.inputs == kind:
             return
-        setup, seed = self.workers.setup, self.seed + (kind == "rematch")
+        setup, seed = self.workers.setup, self._seed + (kind == "rematch")
         files = reserve_reference(self.workload, seed)
         # To the end: a worker may still be about to read those before these.
         self._files.callback(files.close)
@@ -481,7 +462,7 @@ class TaskClient:
             "op": "task",
             "task": self.dispatcher.task,
             "workload": self.workload.to_json(),
-            "program": self.program,
+            "program": self._program,
             "target": setup.target.to_json(),
             "threads": setup.threads,
             "cpus": list(self.workers.cpus),
@@ -550,7 +531,7 @@ class TaskClient:
         """True if several machines time at the same time, now or before."""
         return self.lanes.is_used or self.lanes.count > 1
 
-    def build_ahead(self, batches: deque[Batch[Trial]]) -> None:
+    def build_ahead(self, batches: deque[Batch]) -> None:
         """Begin to build what comes next, unless a timing would be disturbed by it."""
         for batch in list(batches) if self.workers.overlaps else list(batches)[:1]:
             if not batch.chunk:
@@ -664,7 +645,7 @@ class Collection:
     """
 
     client: TaskClient
-    batches: deque[Batch[Trial]]
+    batches: deque[Batch]
     collecting: Collecting
     on_lanes: bool
     _done: list[Trial] = field(factory=list, init=False)

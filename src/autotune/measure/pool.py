@@ -178,8 +178,9 @@ class WorkerPool(JobPool):
                 slot.setup.append(message)
                 self._advance_setup(slot)
 
-    def _told(self) -> Iterator[Message]:
-        return (fact for facts in self._facts.values() for fact in facts)
+    def told(self) -> Iterator[tuple[str, Message]]:
+        """Setup messages that later workers get, each with its task."""
+        return ((task, fact) for task, facts in self._facts.items() for fact in facts)
 
     def wait_ready(self) -> None:
         """Wait until every worker is ready for jobs, or busy with some.
@@ -283,7 +284,7 @@ class WorkerPool(JobPool):
                 self._replace(slot)
 
     def close(self) -> None:
-        """End every worker. A copy of the pool in a forked process ends nothing."""
+        """End every worker, which may be started again. A forked copy of the pool ends nothing."""
         if os.getpid() != self._owner:
             return
         self._queue.clear()
@@ -294,6 +295,7 @@ class WorkerPool(JobPool):
                 slot.process = None
             slot.jobs.clear()
             slot.generation += 1
+            slot.start_failures = 0
 
     def _assign(self) -> list[Reply]:
         """Hand jobs to workers, to those that have least to do first."""
@@ -438,7 +440,8 @@ class WorkerPool(JobPool):
         """Describe a worker's doing in a phase before it is ready."""
         if phase == "start":
             return "while it loaded the backend"
-        names = dict.fromkeys(name for fact in self._told() for name in fact.get("observers", ()))
+        facts = (fact for _, fact in self.told())
+        names = dict.fromkeys(name for fact in facts for name in fact.get("observers", ()))
         made = f"made what observes ({', '.join(names)})"
         return f"while it {made if phase == 'observe' else 'read its task'}"
 
@@ -482,7 +485,7 @@ class WorkerPool(JobPool):
         if slot is self._device:
             held = {str(index): size for index, size in held_bytes().items()}
             hello |= {"held": held, "replaces": slot.generation > 0}
-        slot.setup = deque([hello, *self._told()])
+        slot.setup = deque([hello, *(fact for _, fact in self.told())])
         self._advance_setup(slot)
 
     def _advance_setup(self, slot: Slot) -> None:

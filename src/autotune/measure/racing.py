@@ -23,7 +23,6 @@ __all__ = [
     "MIN_RATIO",
     "MOST_LEADERS",
     "Race",
-    "Turn",
     "challenger",
     "clearly_slower",
     "compare",
@@ -127,11 +126,6 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
     return Comparison(statistics.median(ratios), *ratio_interval(ratios), rounds=len(ratios))
 
 
-Turn = Callable[[int, int], float | None]
-"""Gives the seconds of a program in its turn: of its number, and of the number of the round, which
-says where its data lie; None when it has failed."""
-
-
 @define
 class Race:
     """Programs that are timed in turns until the fastest is known.
@@ -190,29 +184,6 @@ class Race:
         """Compare a program with another, over the rounds that both took part in."""
         return compare(self.times[number], self.times[other])
 
-    def run(
-        self,
-        turn: Turn,
-        rng: np.random.Generator,
-        *,
-        is_over: Callable[[Race], bool] = attrgetter("over"),
-        drop: Callable[[Race], None] = methodcaller("drop_losers"),
-        needs_first: bool = True,
-    ) -> None:
-        """Time the programs in turns until it is over.
-
-        Args:
-            turn: Times one program once; one that has failed is withdrawn.
-            rng: Shuffles each round.
-            is_over: Asked before each round.
-            drop: Takes programs out after each round.
-            needs_first: Whether it ends at once when number 0 fails.
-        """
-        for number, placement in self.turns(
-            rng, is_over=is_over, drop=drop, needs_first=needs_first
-        ):
-            self.note(number, turn(number, placement))
-
     def turns(
         self,
         rng: np.random.Generator,
@@ -221,7 +192,16 @@ class Race:
         drop: Callable[[Race], None] = methodcaller("drop_losers"),
         needs_first: bool = True,
     ) -> Iterator[tuple[int, int]]:
-        """Programs and rounds in the order of :meth:`run`, each :meth:`note` before the next."""
+        """Programs in the order of their turns until it is over; each is noted before the next.
+
+        Each comes with the number of its round, which says where its data lie.
+
+        Args:
+            rng: Shuffles each round.
+            is_over: Asked before each round.
+            drop: Takes programs out after each round.
+            needs_first: Whether it ends at once when number 0 fails.
+        """
         while not is_over(self):
             placement = self.rounds
             for number in rng.permutation(self.running).tolist():
@@ -232,18 +212,9 @@ class Race:
 
     def note(self, number: int, seconds: float | None) -> None:
         """Note a program's time in its next round; without one it has failed, and is withdrawn."""
-        if seconds is None:
-            self.withdraw(number)
-        else:
-            self.add(number, seconds)
-
-    def add(self, number: int, seconds: float) -> None:
-        """Note a program's time in its next round."""
-        self.times[number].append(seconds)
-
-    def withdraw(self, number: int) -> None:
-        """Take a program out, such as one that has crashed."""
-        if number in self.running:
+        if seconds is not None:
+            self.times[number].append(seconds)
+        elif number in self.running:
             self.running.remove(number)
 
     def drop_losers(self) -> None:

@@ -341,7 +341,7 @@ class TimingSession:
             last = race.running[-1]
             is_slow = last > 0 and race.against(last, 0).high * _NEAR < 1
             if is_slow and race.rounds >= 3 and able[last].is_baseline:
-                race.withdraw(last)
+                race.note(last, None)
 
         race = Race.under(self._protocol, len(able))
         for number, placement in race.turns(self._rng, is_over=is_over, drop=drop):

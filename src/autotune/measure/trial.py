@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 
@@ -186,11 +186,8 @@ def outcome_of(reply: Reply) -> Outcome:
     return Outcome("crash", timings=timings, message=message)
 
 
-_Trial = TypeVar("_Trial", bound=Trial)
-
-
 @define(eq=False)
-class Batch(Generic[_Trial]):
+class Batch:
     """Trials in the order of their candidates; a candidate that occurs twice has one trial.
 
     Attributes:
@@ -199,8 +196,8 @@ class Batch(Generic[_Trial]):
         delivered: Outcomes that were delivered, in order.
     """
 
-    in_order: Sequence[_Trial]
-    chunk: list[_Trial] = field(factory=list)
+    in_order: Sequence[Trial]
+    chunk: list[Trial] = field(factory=list)
     delivered: list[Outcome] = field(factory=list)
     _taken: int = 0
     _known: set[int] = field(factory=set)
@@ -220,7 +217,7 @@ class Batch(Generic[_Trial]):
             self._known.add(position)
 
     @property
-    def trials(self) -> list[_Trial]:
+    def trials(self) -> list[Trial]:
         """Each trial once."""
         return list(dict.fromkeys(self.in_order))
 
@@ -230,11 +227,11 @@ class Batch(Generic[_Trial]):
         return not self.chunk and self._taken == len(self.trials)
 
     @property
-    def open_chunk(self) -> list[_Trial]:
+    def open_chunk(self) -> list[Trial]:
         """Trials of the chunk that have no outcome yet."""
         return [trial for trial in self.chunk if trial.outcome is None]
 
-    def next_chunk(self, size: int) -> list[_Trial]:
+    def next_chunk(self, size: int) -> list[Trial]:
         """Make the next trials the chunk, and return them."""
         self.chunk = self.trials[self._taken : self._taken + size]
         self._taken += len(self.chunk)

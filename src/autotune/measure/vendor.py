@@ -17,7 +17,8 @@ from attrs import frozen
 from autotune.backends.backend import Array
 from autotune.errors import AutotuneError, UnsupportedWorkload
 from autotune.ir.expressions import Binary, Load
-from autotune.ir.workloads import Stage, Workload, draw_example
+from autotune.ir.expressions.scalar import children
+from autotune.ir.workloads import Workload, draw_example
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import time_call
 from autotune.measure.validation import expectations, mismatch
@@ -44,26 +45,23 @@ def matrix_product(workload: Workload) -> MatrixProduct | None:
     One sum over one axis of a product of two operands, each indexed by plain axes, the batch
     axes first and in the output's order.
     """
-    if len(workload.stages) != 1:
+    stage, tensors = workload.stages[0], workload.tensors
+    body, spatial = stage.body, [axis.name for axis in stage.spatial_axes]
+    is_product = isinstance(body, Binary) and body.op == "mul" and len(workload.stages) == 1
+    loads = [part for part in children(body) if isinstance(part, Load)]
+    is_sum = stage.combiner == "add" and len(stage.reduce_axes) == 1
+    if not is_product or len(loads) != 2 or not is_sum or len(spatial) < 2:
         return None
-    stage = workload.stages[0]
-    operands = _operands(stage)
-    if operands is None or stage.combiner != "add" or len(stage.reduce_axes) != 1:
-        return None
-    tensors = workload.tensors
-    dtypes = {tensors[name].dtype for name, _ in operands} | {stage.output.dtype}
+    dtypes = {stage.output.dtype, *(tensors[load.tensor].dtype for load in loads)}
     if len(dtypes) != 1 or dtypes.isdisjoint({"float32", "float64"}):
         return None
-    (first, first_axes), (second, second_axes) = operands
-    *batch, row, column = [axis.name for axis in stage.spatial_axes]
+    *batch, row, column = spatial
     depth = stage.reduce_axes[0].name
-    if row in second_axes:
-        (first, first_axes), (second, second_axes) = operands[1], operands[0]
-    left = _transposed(first_axes, batch, row, depth)
-    right = _transposed(second_axes, batch, depth, column)
-    if left is None or right is None:
-        return None
-    return MatrixProduct(first, second, left, right)
+    for left, right in (loads, loads[::-1]):
+        found = _transposed(left, batch, row, depth), _transposed(right, batch, depth, column)
+        if found[0] is not None and found[1] is not None:
+            return MatrixProduct(left.tensor, right.tensor, found[0], found[1])
+    return None
 
 
 def vendor_latency(
@@ -138,30 +136,11 @@ def measure_here(workload: Workload, protocol: MeasureProtocol, seed: int) -> Ou
     return Outcome("ok", statistics.median(samples), samples)
 
 
-def _operands(stage: Stage) -> tuple[tuple[str, list[str]], tuple[str, list[str]]] | None:
-    """Names of both operands of a product, with the axes that index them; None if not plain."""
-    body = stage.body
-    if not isinstance(body, Binary) or body.op != "mul" or len(stage.spatial_axes) < 2:
-        return None
-    if not isinstance(body.left, Load) or not isinstance(body.right, Load):
-        return None
-    left, right = _plain_axes(body.left), _plain_axes(body.right)
-    if left is None or right is None:
-        return None
-    return (body.left.tensor, left), (body.right.tensor, right)
-
-
-def _plain_axes(load: Load) -> list[str] | None:
-    if any(index.op != "var" for index in load.indices):
-        return None
-    return [str(index.args[0]) for index in load.indices]
-
-
-def _transposed(axes: list[str], batch: list[str], row: str, column: str) -> bool | None:
+def _transposed(load: Load, batch: list[str], row: str, column: str) -> bool | None:
     """Return whether an operand is stored transposed; None when it is not this operand."""
-    if axes == [*batch, row, column]:
-        return False
-    return True if axes == [*batch, column, row] else None
+    axes = [str(index.args[0]) if index.op == "var" else "" for index in load.indices]
+    orders = {False: [*batch, row, column], True: [*batch, column, row]}
+    return next((transposed for transposed, order in orders.items() if order == axes), None)
 
 
 def _answer(question: Message) -> Message:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 from autotune.backends import Backend
 from autotune.ir.workloads import Workload
@@ -74,21 +74,6 @@ class WorkerSetup:
     count: int | None = None
 
 
-@define(eq=False)
-class _Running:
-    """Workers that have been started.
-
-    Attributes:
-        pool: Does jobs.
-        dispatcher: Gives them their jobs.
-        end: Ends them; also called when the interpreter exits, or they are forgotten.
-    """
-
-    pool: JobPool
-    dispatcher: Dispatcher
-    end: Callable[[], object]
-
-
 class MeasureWorkers(ABC):
     """Workers that build, check and time the candidates of any number of tasks.
 
@@ -101,6 +86,8 @@ class MeasureWorkers(ABC):
         is_late: Whether to wait for them no longer: waiting raises ``TimeIsOver`` then.
 
     Attributes:
+        simulates: Whether the backend gives times that no clock has shown; known once they are
+            started.
         cpus: CPUs of this machine that programs are timed on; empty where others choose.
         free_cpus: CPUs of this machine on which others may build meanwhile.
         timing_lock: Keeps other processes from timing on the same CPUs.
@@ -109,6 +96,7 @@ class MeasureWorkers(ABC):
         on_this_machine: Whether its rates bound what programs take.
     """
 
+    simulates: bool = False
     session: type[TimingSession] = TimingSession
     cpus: tuple[int, ...] = ()
     free_cpus: tuple[int, ...] = ()
@@ -125,17 +113,14 @@ class MeasureWorkers(ABC):
         self._clock = clock
         self._is_late = is_late
         self._tasks = 0
-        self._running: _Running | None = None
+        # Gives jobs to those that have been started; there are none before and after.
+        self._dispatcher: Dispatcher | None = None
+        self._end: Callable[[], object] = lambda: None
 
     @property
     @abstractmethod
     def count(self) -> int:
         """Number of simultaneous builds."""
-
-    @property
-    @abstractmethod
-    def simulates(self) -> bool:
-        """True if the backend gives times that no clock has shown; known once they are started."""
 
     @abstractmethod
     def _make_pool(self, folder: PrivateFolder) -> JobPool:
@@ -143,15 +128,15 @@ class MeasureWorkers(ABC):
 
     def start(self) -> None:
         """Start them, and return at once: they import the compiler. Again, it does nothing."""
-        if self._running is not None:
+        if self._dispatcher is not None:
             return
         with ExitStack() as on_failure:
             folder = make_private_folder()
             on_failure.callback(folder.remove)
             pool = self._make_pool(folder)
             on_failure.pop_all()
-        end = ending_with(self, pool.close, folder.remove)
-        self._running = _Running(pool, Dispatcher(pool, list(self.setup.observers)), end)
+        self._end = ending_with(self, pool.close, folder.remove)
+        self._dispatcher = Dispatcher(pool, list(self.setup.observers))
         pool.start()
 
     def publish(self, files: ReferenceFiles) -> Message:
@@ -169,13 +154,13 @@ class MeasureWorkers(ABC):
 
     def take_warnings(self) -> list[str]:
         """Return what a person should know beside what jobs said; each message only once."""
-        said = self._running.pool.take_warnings() if self._running is not None else []
+        said = self.pool.take_warnings() if self.is_running else []
         return [*self.timing_lock.take_warnings(), *said]
 
     @property
     def is_running(self) -> bool:
         """True if they have been started, and not closed since."""
-        return self._running is not None
+        return self._dispatcher is not None
 
     @property
     def pool(self) -> JobPool:
@@ -193,19 +178,18 @@ class MeasureWorkers(ABC):
             WorkerStartFailed: they have not been started, or were closed.
         """
         self._tasks += 1
-        return self._started.dispatcher.of_task(f"task {self._tasks}")
+        return self._started.of_task(f"task {self._tasks}")
 
     def close(self) -> None:
         """End what was started, and remove every file. Calling it again does nothing."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.end()
+        self._dispatcher = None
+        self._end()
 
     @property
-    def _started(self) -> _Running:
-        if self._running is None:
+    def _started(self) -> Dispatcher:
+        if self._dispatcher is None:
             raise WorkerStartFailed("the workers have not been started, or were closed")
-        return self._running
+        return self._dispatcher
 
 
 class Workers(MeasureWorkers):
@@ -225,21 +209,16 @@ class Workers(MeasureWorkers):
         cpus = os.sched_getaffinity(0)
         self._count = setup.count or affordable_workers(len(cpus), _WORKER_BYTES)
         self.cpus, self.free_cpus = timing_cpus(setup.threads)
-        self._simulates = False
 
     @property
     def count(self) -> int:
         """Number of processes that build."""
         return self._count
 
-    @property
-    def simulates(self) -> bool:
-        return self._simulates
-
     def _make_pool(self, folder: PrivateFolder) -> WorkerPool:
         setup = self.setup
         backend: Backend = create_held_part("backend", setup.backend)
-        self._simulates = backend.simulated_times
+        self.simulates = backend.simulated_times
         on_device = setup.target.kind in backend.device_kinds
         # What is found out about the machine is so before there are workers: CPUs have to be idle.
         if on_device:
@@ -671,10 +650,6 @@ class EngineWorkers(MeasureWorkers):
         return max(1, builders_of(self._engine.machines()))
 
     @property
-    def simulates(self) -> bool:
-        return self._engine.simulates
-
-    @property
     def fingerprint(self) -> Fingerprint:
         """Fingerprint of the machines that time; waits for the first of them.
 
@@ -689,6 +664,7 @@ class EngineWorkers(MeasureWorkers):
         return fingerprint
 
     def _make_pool(self, folder: PrivateFolder) -> EnginePool:
+        self.simulates = self._engine.simulates
         artefacts = Path(folder.path) / "artefacts"
         artefacts.mkdir()
         self._store = ArtefactStore(artefacts)

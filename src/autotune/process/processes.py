@@ -34,6 +34,16 @@ def is_exiting(pid: int) -> bool:
     return bool(int(text.rpartition(b")")[2].split()[6]) & _PF_EXITING)
 
 
+def describe_exit(code: int) -> str:
+    """Describe the end of a process by its exit code (negative: the number of a signal)."""
+    if code >= 0:
+        return f"exited with status {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
 def kill_marked(folder: Path) -> None:
     """Kill every process whose environment names ``folder``, and wait until they are gone."""
     end = time.monotonic() + _PATIENCE_SECONDS

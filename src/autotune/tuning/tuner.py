@@ -788,13 +788,9 @@ def _race(
 ) -> list[list[float]]:
     """Seconds of each program, turn by turn; none for those that failed."""
     race = Race.under(protocol, len(held))
-    race.run(
-        lambda number, placement: held[number].turn(placement),
-        rng,
-        is_over=_is_over,
-        drop=lambda race: None,
-        needs_first=False,
-    )
+    turns = race.turns(rng, is_over=_is_over, drop=lambda race: None, needs_first=False)
+    for number, placement in turns:
+        race.note(number, held[number].turn(placement))
     return [race.times[number] if number in race.running else [] for number in range(len(held))]
 
 

@@ -185,17 +185,6 @@ def _kernel(element: ElementType) -> str:
     return f"check_{element.name}" if element.name in _FLOATS else "check_bytes"
 
 
-def wrong_outputs(
-    checker: DeviceChecker, outputs: Sequence[GuardedArray], expected: Sequence[ExpectedOnDevice]
-) -> str | None:
-    """Describe the first output that is wrong; None where all are right."""
-    for output, want in zip(outputs, expected, strict=True):
-        wrong = checker.wrong_output(output, want)
-        if wrong is not None:
-            return wrong
-    return None
-
-
 # A device that rested so long has cooled.
 _REST_SECONDS = 0.02
 # How long a device that seems busy is waited for: what has just ended may still be on its way out,
@@ -599,20 +588,17 @@ class TaskArrays:
         Args:
             intermediates: Arrays that are the program's own.
         """
-        first = self.sets[0]
-        outputs = [first[name] for name in self.workload.outputs]
-        wrong = wrong_outputs(self.checker, outputs, self.expected)
-        if wrong is None:
-            wrong = self._damaged([*first.values(), *intermediates])
-        for name, pristine in self.pristine.items():
-            if wrong is None and self.checker.differs(first[name], pristine):
-                wrong = f"input {name!r} was changed"
-        return wrong
-
-    def _damaged(self, blocks: Sequence[GuardedArray]) -> str | None:
-        for block in blocks:
+        first, checker = self.sets[0], self.checker
+        for want in self.expected:
+            wrong = checker.wrong_output(first[want.expected.name], want)
+            if wrong is not None:
+                return wrong
+        for block in (*first.values(), *intermediates):
             if block.is_damaged:
                 return f"memory beside {block.name!r} was written to"
+        for name, pristine in self.pristine.items():
+            if checker.differs(first[name], pristine):
+                return f"input {name!r} was changed"
         return None
 
     def unload(self) -> None:

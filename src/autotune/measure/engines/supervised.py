@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -102,21 +101,6 @@ class Cluster(Protocol):
 
     def close(self) -> None:
         """Leave."""
-
-
-@frozen
-class _Event:
-    epoch: int
-    data: bytes
-    end: str
-
-
-@define(eq=False)
-class _Told:
-    """A setup message of a task."""
-
-    message: Message
-    contents: Mapping[str, object]
 
 
 @define(eq=False)
@@ -245,13 +229,15 @@ class SupervisedEngine(QueuedEngine[Member]):
         super().__init__(context)
         self._cluster = cluster
         self._silence = silence
-        self._events: SimpleQueue[_Event] = SimpleQueue()
+        # What each supervisor said, by its epoch; as of OnEvent.
+        self._events: SimpleQueue[tuple[int, bytes, str]] = SimpleQueue()
         self._builders = builders
         self._timers = timers
         self._members: dict[str, Member] = {}
         self._warnings: dict[str, bool] = {}
         self._cancelled: set[int] = set()
-        self._told: dict[str, list[_Told]] = {}
+        # Setup messages of tasks, each with what the cluster has of the artefacts.
+        self._told: dict[str, list[tuple[Message, Mapping[str, object]]]] = {}
         self._store: ArtefactStore | None = None
         self._epochs = 0
         self._next_look = 0.0
@@ -288,18 +274,13 @@ class SupervisedEngine(QueuedEngine[Member]):
     ) -> None:
         store = self._started
         contents = {it: self._cluster.put(store.content(it)) for it in artefacts}
-        told = _Told(message, contents)
         if replace:
             self._told[task] = []
-        self._told.setdefault(task, []).append(told)
+        self._told.setdefault(task, []).append((message, contents))
+        command = {"do": "tell", "task": task, "message": message, "replace": replace}
         for member in self._members.values():
-            self._tell(member, task, told, replace=replace)
-
-    def _tell(self, member: Member, task: str, told: _Told, *, replace: bool) -> None:
-        # What only builds reads no arrays.
-        contents = told.contents if member.setup.times else {}
-        command = {"do": "tell", "task": task, "message": told.message, "replace": replace}
-        member.send(command, contents)
+            # What only builds reads no arrays.
+            member.send(command, contents if member.setup.times else {})
 
     def release(self, task: str) -> None:
         if self._told.pop(task, None) is not None:
@@ -395,16 +376,17 @@ class SupervisedEngine(QueuedEngine[Member]):
         # What times owns all processors of its node, so that nothing else is run or timed there;
         # builds take none from it, as they are held back meanwhile.
         cpus = member.node.cpus if times and not gpus else 0
-        on_event = partial(self._note, epoch)
+
+        def on_event(data: bytes, end: str) -> None:
+            # On any thread.
+            self._events.put((epoch, data, end))
+
         handle = self._cluster.supervise(member.node, member.setup, cpus, gpus, on_event)
         member.begin(handle, epoch, now)
-        for task, messages in self._told.items():
-            for told in messages:
-                self._tell(member, task, told, replace=False)
-
-    def _note(self, epoch: int, data: bytes, end: str) -> None:
-        # On any thread.
-        self._events.put(_Event(epoch, data, end))
+        for task, told in self._told.items():
+            for message, contents in told:
+                command = {"do": "tell", "task": task, "message": message, "replace": False}
+                member.send(command, contents if times else {})
 
     def _give_build(self, job: Job) -> bool:
         free = [
@@ -445,19 +427,19 @@ class SupervisedEngine(QueuedEngine[Member]):
         try:
             event = self._events.get(timeout=seconds) if seconds else self._events.get_nowait()
             while True:
-                self._take(event)
+                self._take(*event)
                 event = self._events.get_nowait()
         except Empty:
             return
 
-    def _take(self, event: _Event) -> None:
+    def _take(self, epoch: int, data: bytes, end: str) -> None:
         alive = (it for it in self._members.values() if it.handle is not None)
-        member = next((it for it in alive if it.epoch == event.epoch), None)
-        if event.end:
+        member = next((it for it in alive if it.epoch == epoch), None)
+        if end:
             if member is not None:
-                self._lose(member, event.end)
+                self._lose(member, end)
             return
-        message = decoded(event.data)
+        message = decoded(data)
         contents = iter(message.get(ATTACHMENTS, ()))
         if member is not None:
             self._take_status(member, message["status"])

@@ -43,8 +43,6 @@ from autotune_tvm.rpc.tracker import Tracker, TrackerError
 
 _SENDING = ("task", "load")
 
-MakePool = Callable[[PrivateFolder, Callable[[int], Message]], WorkerPool]
-
 
 @define(eq=False)
 class ServerSlot:
@@ -53,15 +51,12 @@ class ServerSlot:
     Attributes:
         name: Of the machine.
         boot: Identity of this host, or "".
-        make_pool: Makes a pool of one process, given a folder and what its first message holds.
-        told: Setup messages, by task.
-        pool: The process; None while there is none.
-        folder: Of that process.
+        folder: Of its process.
+        pool: Its process, which is ended where there is no server, and started again later.
         machine: What the server said of itself; None until it has.
         fingerprint: Made from that.
         joining: The reply with the speed of its machine, while that is waited for.
         drift: Of the reference program.
-        epoch: Incarnations of pools before this one.
         up: The incarnation that had a server last.
         jobs: Numbers of jobs that it owes an answer.
         gone: Why there is no process, or "".
@@ -70,15 +65,12 @@ class ServerSlot:
 
     name: str
     boot: str
-    make_pool: MakePool
-    told: Mapping[str, list[Message]]
-    pool: WorkerPool | None = None
-    folder: PrivateFolder | None = None
+    folder: PrivateFolder
+    pool: WorkerPool = field(init=False)
     machine: RemoteMachine | None = None
     fingerprint: Fingerprint | None = None
     joining: Future[Reply] | None = None
     drift: float = 1.0
-    epoch: int = 0
     up: int = -1
     jobs: set[int] = field(factory=set)
     gone: str = ""
@@ -87,27 +79,16 @@ class ServerSlot:
     def start(self) -> None:
         """Start the process, which asks for a server like the one before."""
         self.gone = ""
-        self.folder = make_private_folder()
-        pool = self.pool = self.make_pool(
-            self.folder, lambda _index: {"expected": self._expected()}
-        )
-        for task, messages in self.told.items():
-            for message in messages:
-                pool.tell(task, message)
-        pool.start()
+        self.pool.start()
 
-    def _expected(self) -> Message | None:
-        return None if self.machine is None else self.machine.to_json()
-
-    @property
-    def incarnation(self) -> int:
-        """Number of times that the process has been replaced."""
-        return self.epoch + (self.pool.place(0)[1] if self.pool is not None else 0)
+    def greeting(self, _index: int) -> Message:
+        """First message to the process: what its server has to be like."""
+        return {"expected": None if self.machine is None else self.machine.to_json()}
 
     @property
     def place(self) -> Place:
         """The process, as it is now."""
-        return self.name, self.incarnation
+        return self.name, self.pool.place(0)[1]
 
     @property
     def group(self) -> str:
@@ -123,31 +104,30 @@ class ServerSlot:
     @property
     def is_up(self) -> bool:
         """True if its process, as it is now, has a server."""
-        return self.pool is not None and self.up == self.incarnation
+        return not self.gone and self.up == self.place[1]
 
     @property
     def is_starting(self) -> bool:
         """True if its process has yet to get a server, or to say that it got none."""
-        return self.pool is not None and not self.is_up
+        return not self.gone and not self.is_up
 
     def submit(self, job: Job) -> None:
         """Have a job done by the process as it is now."""
-        if self.pool is not None:
-            self.jobs.add(job.number)
-            self.pool.add([evolve(job, place=self.pool.place(0))])
+        self.jobs.add(job.number)
+        self.pool.add([evolve(job, place=self.pool.place(0))])
 
     def poll(self) -> list[Reply]:
         """Replies that have come; where no process can be started any more, ``again`` to all."""
-        if self.pool is None:
+        if self.gone:
             return []
-        before = self.incarnation
+        before = self.place
         try:
             replies = self.pool.poll(0.0)
         except WorkerStartFailed as error:
             return self.end(_reason(error))
         self.jobs -= {reply.number for reply in replies}
-        if self.incarnation == before and not self.is_up and self.pool.is_ready:
-            self.up = before
+        if self.place == before and not self.is_up and self.pool.is_ready:
+            self.up = before[1]
             if self.fingerprint is None:
                 self.machine = RemoteMachine.from_json(self.pool.versions["machine"])
         return [self._placed(reply) for reply in replies]
@@ -155,7 +135,7 @@ class ServerSlot:
     def _placed(self, reply: Reply) -> Reply:
         # Nothing of the program runs while it is sent: what ends then is the way to the server.
         is_lost = reply.kind in ("died", "timeout") and reply.phase in _SENDING
-        place = self.name, self.epoch + reply.place[1]
+        place = self.name, reply.place[1]
         return evolve(reply, kind="lost" if is_lost else reply.kind, place=place)
 
     def finish(self, seconds: float) -> None:
@@ -164,7 +144,7 @@ class ServerSlot:
         A server whose client is killed between a request and its answer serves no more.
         """
         end = time.monotonic() + seconds
-        while self.pool is not None and (self.pool.awaited() or not self.pool.idle):
+        while self.pool.awaited() or not self.pool.idle:
             left = end - time.monotonic()
             if left <= 0:
                 return
@@ -175,22 +155,10 @@ class ServerSlot:
 
     def end(self, why: str) -> list[Reply]:
         """End the process; the replies to what it was given."""
-        place = self.place
-        if self.pool is not None:
-            self.pool.close()
-            self.epoch = place[1] + 1
-            self.pool = None
-        if self.folder is not None:
-            self.folder.remove()
-            self.folder = None
-        self.gone = why
-        self.joining = None
+        place, self.gone, self.joining = self.place, why, None
+        self.pool.close()
         given, self.jobs = sorted(self.jobs), set()
         return [Reply("again", place, number=number) for number in given]
-
-    def try_later(self, seconds: float) -> None:
-        """Do not try again before so many seconds have passed."""
-        self.retry_at = time.monotonic() + seconds
 
 
 def _reason(error: BaseException) -> str:
@@ -263,7 +231,6 @@ class RPCEngine(QueuedEngine[ServerSlot]):
         # Servers on this host choose the CPUs that programs of this host would be timed on.
         self._leases.lock = TimingLock(timing_cpus(context.threads)[0])
         self._building: set[int] = set()
-        self._told: dict[str, list[Message]] = {}
         self._warnings: list[str] = []
         self._looked = self._last_seen = time.monotonic()
         self._gathered = False
@@ -322,7 +289,7 @@ class RPCEngine(QueuedEngine[ServerSlot]):
                         slot.fingerprint,
                         lease_group=slot.machine.lease_group,
                         load=len(slot.jobs),
-                        incarnation=slot.incarnation,
+                        incarnation=slot.place[1],
                         drift=slot.drift,
                     )
                 )
@@ -332,14 +299,10 @@ class RPCEngine(QueuedEngine[ServerSlot]):
         self, task: str, message: Message, artefacts: Sequence[str] = (), *, replace: bool = False
     ) -> None:
         # Every process reads the host's own store; arrays are sent to servers from there.
-        if replace:
-            self._told[task] = []
-        self._told.setdefault(task, []).append(message)
         for pool in self._pools():
             pool.tell(task, message, replace=replace)
 
     def release(self, task: str) -> None:
-        self._told.pop(task, None)
         for pool in self._pools():
             pool.release(task)
 
@@ -348,8 +311,8 @@ class RPCEngine(QueuedEngine[ServerSlot]):
         return [*new, *super().take_warnings()]
 
     def _timer(self, machine: str) -> ServerSlot | None:
-        slot = self._slot(machine)
-        return slot if slot is not None and slot.is_up else None
+        slots = self._running.slots if self._running is not None else []
+        return next((it for it in slots if it.name == machine and it.is_up), None)
 
     def _give(self, timer: ServerSlot, job: Job) -> None:
         timer.submit(job)
@@ -391,7 +354,6 @@ class RPCEngine(QueuedEngine[ServerSlot]):
     def _end(self) -> None:
         running, self._running = self._running, None
         self._building.clear()
-        self._told.clear()
         self._gathered, self._joined_first = False, None
         if running is not None:
             running.end()
@@ -417,12 +379,7 @@ class RPCEngine(QueuedEngine[ServerSlot]):
     def _pools(self) -> list[WorkerPool]:
         if self._running is None:
             return []
-        slots = (slot.pool for slot in self._running.slots)
-        return [self._running.builders, *(pool for pool in slots if pool is not None)]
-
-    def _slot(self, name: str) -> ServerSlot | None:
-        slots = self._running.slots if self._running is not None else []
-        return next((slot for slot in slots if slot.name == name), None)
+        return [self._running.builders, *(slot.pool for slot in self._running.slots)]
 
     def _wanted(self, found: int) -> int:
         """Number of servers to have, of those that there are."""
@@ -432,11 +389,12 @@ class RPCEngine(QueuedEngine[ServerSlot]):
         running = self._started
         while len(running.slots) < wanted:
             name = f"{self._options.key}/{len(running.slots) + 1}"
-
-            def make_pool(folder: PrivateFolder, hello: Callable[[int], Message]) -> WorkerPool:
-                return worker_pool(self._context, self._options, folder, running.store, hello)
-
-            slot = ServerSlot(name, self._boot, make_pool, self._told)
+            slot = ServerSlot(name, self._boot, make_private_folder())
+            slot.pool = worker_pool(
+                self._context, self._options, slot.folder, running.store, slot.greeting
+            )
+            for task, message in running.builders.told():
+                slot.pool.tell(task, message)
             running.slots.append(slot)
             slot.start()
 
@@ -447,15 +405,15 @@ class RPCEngine(QueuedEngine[ServerSlot]):
 
     def _attend(self, slot: ServerSlot) -> None:
         """Take in what a server's process has said, or that there is none any more."""
-        before = slot.incarnation
+        before = slot.place
         for reply in slot.poll():
             self._ledger.answer(reply.number, reply)
-        if slot.incarnation != before:
+        if slot.place != before:
             self._leases.drop(slot.name)
-        if slot.pool is None and slot.gone and slot.retry_at <= time.monotonic():
+        if slot.gone and slot.retry_at <= time.monotonic():
             if not slot.retry_at:
                 self._warnings.append(f"machine {slot.name} of runner 'rpc' is gone: {slot.gone}")
-            slot.try_later(_LOOK_SECONDS)
+            slot.retry_at = time.monotonic() + _LOOK_SECONDS
         if slot.is_up:
             slot.retry_at = 0.0
             self._last_seen = time.monotonic()
@@ -519,8 +477,8 @@ class RPCEngine(QueuedEngine[ServerSlot]):
         if now - self._looked < _LOOK_SECONDS:
             return
         self._looked = now
-        lost = [slot for slot in slots if slot.pool is None]
-        if any(slot.pool is not None for slot in slots) and self._leases_given():
+        lost = [slot for slot in slots if slot.gone]
+        if any(slot.jobs for slot in slots):
             return
         try:
             with Tracker(self._options.address, 1.0) as tracker:
@@ -533,13 +491,9 @@ class RPCEngine(QueuedEngine[ServerSlot]):
             for slot in lost[: servers.free]:
                 slot.start()
             self._add_slots(self._wanted(len(servers.servers)))
-        alive = [slot for slot in slots if slot.pool is not None]
         most = self._options.session_timeout + _MOST_SECONDS_WITHOUT
-        if not alive and now - self._last_seen > most:
+        if all(slot.gone for slot in slots) and now - self._last_seen > most:
             raise WorkerStartFailed(f"no RPC server for {most:.0f} s: {slots[-1].gone}")
-
-    def _leases_given(self) -> bool:
-        return any(slot.jobs for slot in self._started.slots)
 
     def _say_once(self, warning: str) -> None:
         if warning not in self._warnings:
@@ -566,7 +520,8 @@ def make_rpc_engine(context: RunnerContext) -> RPCEngine:
 def _end(slots: Sequence[ServerSlot]) -> None:
     for slot in slots:
         slot.finish(_FINISHING_SECONDS)
-        slot.end("")
+        slot.end("it is over")
+        slot.folder.remove()
 
 
 _BACKENDS = {
