@@ -33,7 +33,7 @@ from autotune.testing.reference_backend import HANGING, SIMULATED_NATIVE, virtua
 MakeMeasurer = Callable[..., LocalMeasurer]
 
 PHASES = {2: "build", 4: "load", 6: "verify", 8: "run"}
-"""Where the candidates with these values go wrong."""
+"""Phases in which the candidates with these values go wrong."""
 
 
 @pytest.fixture
