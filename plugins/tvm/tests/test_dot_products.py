@@ -1,4 +1,4 @@
-"""Dot products of bytes and of bfloat16: TVM makes the instructions that are printed of them."""
+"""Dot products of bytes and of bfloat16, and the instructions that TVM makes of them."""
 
 from __future__ import annotations
 

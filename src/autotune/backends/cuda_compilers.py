@@ -430,7 +430,7 @@ def with_registers(source: str, report: str) -> str:
     """The source with ``__launch_bounds__(threads)`` -> ``__launch_bounds__(threads, 1)``.
 
     Of kernels whose registers are spilled although a thread may have more: the assembler makes
-    room for further blocks on a multiprocessor, unless it is told that one will do.
+    room for further blocks on a multiprocessor, unless the bounds ask for one.
 
     Args:
         source: CUDA C++.

@@ -121,8 +121,8 @@ class AskTell:
                 search.tell(proposal, seconds=measure(proposal.config))
         print(search.best)
 
-    Several proposals may be outstanding. What is told reaches the strategy at the next ``ask``, in
-    the order of the proposals: with the same results, one seed gives the same proposals,
+    Several proposals may be outstanding. Results reach the strategy at the next ``ask``, in the
+    order of the proposals: with the same results, one seed gives the same proposals,
     whichever result comes first, in any process.
 
     Args:

@@ -37,7 +37,7 @@ _C_WORDS = frozenset(
     """.split()  # noqa: SIM905
 )
 MOST_THREADS = 1 << 16
-"""Threads, at most, that a call is told of."""
+"""Largest number of threads that a call accepts."""
 
 _PARAMETERS = ("scratch", "scratch_bytes", "threads", "launch", "pool", "arrays")
 
