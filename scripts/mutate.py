@@ -80,9 +80,11 @@ def mistake(node: ast.expr) -> None:
 
 
 def rooms() -> list[str]:
-    """Folders of the package that have tests of their own."""
+    """Packages of the package that have tests of their own."""
     folders = sorted((ROOT / "tests").iterdir())
-    return [it.name for it in folders if (ROOT / "src/autotune" / it.name).is_dir()]
+    return [
+        it.name for it in folders if (ROOT / "src/autotune" / it.name / "__init__.py").exists()
+    ]
 
 
 def by_chance(
