@@ -53,12 +53,12 @@ class GradientTaskScheduler(TaskScheduler):
     """
 
     name = "gradient"
+    _options_class: type[GradientOptions] = GradientOptions
 
     def __init__(self, context: SchedulerContext) -> None:
         super().__init__(context)
-        self.options = read_options(
-            f"task scheduler {self.name!r}", GradientOptions, context.options
-        )
+        owner = f"task scheduler {self.name!r}"
+        self.options = read_options(owner, self._options_class, context.options)
         check_tasks(self.tasks)
         self._objective: Objective | None = context.objective
         # A function that fails does so before anything is spent.
@@ -66,11 +66,6 @@ class GradientTaskScheduler(TaskScheduler):
         self._histories: list[list[float | None]] = [[] for _ in self.tasks]
         self._sizes: list[list[int]] = [[] for _ in self.tasks]
         self._exhausted = [False] * len(self.tasks)
-
-    @property
-    def exhausted(self) -> tuple[bool, ...]:
-        """True if each task gets no more rounds."""
-        return tuple(self._exhausted)
 
     def next_task(self, outstanding: Sequence[int] = ()) -> int | None:
         """The first task without a round, then the one with the steepest gradient."""
