@@ -33,6 +33,7 @@ from autotune.tuning.options import chosen_parts
 __all__ = ["AskTell", "DEFAULT_STRATEGY", "Proposal", "Trial", "space_of"]
 
 DEFAULT_STRATEGY = "auto"
+"""The strategy where none is named."""
 _STATE_VERSION = 1
 
 

@@ -15,7 +15,6 @@ from autotune.search.schedulers.task_scheduler import (
     TaskScheduler,
     check_round,
     check_scheduler,
-    check_tasks,
     objective_slopes,
 )
 
@@ -59,7 +58,6 @@ class GradientTaskScheduler(TaskScheduler):
         super().__init__(context)
         owner = f"task scheduler {self.name!r}"
         self.options = read_options(owner, self._options_class, context.options)
-        check_tasks(self.tasks)
         self._objective: Objective | None = context.objective
         # A function that fails does so before anything is spent.
         objective_slopes(self.tasks, [1.0] * len(self.tasks), self._objective)
