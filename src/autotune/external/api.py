@@ -9,6 +9,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from autotune.errors import InvalidValueError
+from autotune.external.ask_tell import DEFAULT_STRATEGY
 from autotune.external.given import recorded_configuration
 from autotune.external.program import ExternalProgram, is_function_name, parameters_of
 from autotune.external.specs import program_of
@@ -19,7 +20,6 @@ from autotune.tuning.programs import Task
 from autotune.tuning.result import Result
 
 __all__ = [
-    "DEFAULT_STRATEGY",
     "ExternalResult",
     "external",
     "run_external",
@@ -27,8 +27,6 @@ __all__ = [
     "usual_rounds",
 ]
 
-DEFAULT_STRATEGY = "auto"
-"""The strategy where none is named."""
 _PARTS: Mapping[str, str] = {
     "search_space": "parameters",
     "measurer": "external",

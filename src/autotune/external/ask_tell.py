@@ -33,6 +33,7 @@ from autotune.tuning.options import chosen_parts
 __all__ = ["AskTell", "DEFAULT_STRATEGY", "Proposal", "Trial", "space_of"]
 
 DEFAULT_STRATEGY = "auto"
+"""The strategy where none is named."""
 _STATE_VERSION = 1
 
 
@@ -69,13 +70,19 @@ class Trial:
         return self.outcome.latency
 
 
-@frozen
+@define
 class _Entry(JsonForm):
-    """A configuration of a search, as its state has it."""
+    """A configuration that has a number.
+
+    Attributes:
+        config: The value of each parameter by name.
+        outcome: None until the caller gives it.
+        asked: Whether the strategy proposed it, and not the user alone.
+    """
 
     config: Mapping[str, Any]
-    outcome: Outcome | None
-    asked: bool
+    outcome: Outcome | None = None
+    asked: bool = False
 
 
 @frozen
@@ -95,21 +102,6 @@ class _State(JsonForm):
     waiting: tuple[Mapping[str, Any], ...]
     strategy_state: Mapping[str, Any]
     model_state: Mapping[str, Any]
-
-
-@define
-class _Known:
-    """A configuration that has a number.
-
-    Attributes:
-        candidate: It.
-        outcome: None until the caller gives it.
-        asked: Whether the strategy proposed it, and not the user alone.
-    """
-
-    candidate: Candidate
-    outcome: Outcome | None = None
-    asked: bool = False
 
 
 class AskTell:
@@ -167,7 +159,7 @@ class AskTell:
         self._name, self._options = strategy, dict(options or {})
         self._seed = seed
         self._cost_model, self._strategy = _parts(self.space, strategy, self._options, seed)
-        self._known: list[_Known] = []
+        self._entries: list[_Entry] = []
         self._ids: dict[tuple[int, ...], int] = {}
         self._waiting: deque[Candidate] = deque()
         self._undelivered: set[int] = set()
@@ -180,13 +172,12 @@ class AskTell:
     @property
     def seen(self) -> tuple[Trial, ...]:
         """Everything that was told, in the order of the proposals."""
-        found = enumerate(self._known)
-        return tuple(self._trial(at, it.outcome) for at, it in found if it.outcome is not None)
+        return tuple(it for it in map(self._trial, range(len(self._entries))) if it is not None)
 
     @property
     def pending(self) -> tuple[Proposal, ...]:
         """The proposals that wait for their results."""
-        found = enumerate(self._known)
+        found = enumerate(self._entries)
         return tuple(self._proposal(at) for at, it in found if it.outcome is None)
 
     @property
@@ -278,12 +269,10 @@ class AskTell:
         Raises:
             PluginError: the strategy has no state that is JSON.
         """
-        decode = self.space.decode
         parameters = [
             {"name": it.name, "values": list(it.values), "default": it.default}
             for it in self.space.parameters
         ]
-        entries = [_Entry(decode(it.candidate), it.outcome, it.asked) for it in self._known]
         return _State(
             version=_STATE_VERSION,
             program=self._program,
@@ -293,9 +282,9 @@ class AskTell:
             strategy=self._name,
             options=self._options,
             seed=self._seed,
-            entries=tuple(entries),
+            entries=tuple(self._entries),
             undelivered=tuple(sorted(self._undelivered)),
-            waiting=tuple(decode(it) for it in self._waiting),
+            waiting=tuple(map(self.space.decode, self._waiting)),
             strategy_state=state_of(self._strategy),
             model_state=self._cost_model.state(),
         ).to_json()
@@ -342,33 +331,34 @@ class AskTell:
         return search
 
     def _proposal(self, number: int) -> Proposal:
-        return Proposal(number, self.space.decode(self._known[number].candidate))
+        return Proposal(number, dict(self._entries[number].config))
 
-    def _trial(self, number: int, outcome: Outcome) -> Trial:
-        return Trial(number, self.space.decode(self._known[number].candidate), outcome)
+    def _trial(self, number: int) -> Trial | None:
+        config, outcome = self._entries[number].config, self._entries[number].outcome
+        return None if outcome is None else Trial(number, dict(config), outcome)
 
     def _check_number(self, number: object) -> None:
         is_number = isinstance(number, int) and not isinstance(number, bool)
-        if is_number and number in range(len(self._known)):
+        if is_number and number in range(len(self._entries)):
             return
         waiting = ", ".join(str(it.id) for it in self.pending[:8]) or "none"
         raise InvalidValueError(f"there is no proposal {number!r}; those that wait are: {waiting}")
 
     def _note(self, number: int, outcome: Outcome) -> Trial:
         """Note the result of a configuration, once."""
-        entry = self._known[number]
+        entry = self._entries[number]
         if entry.outcome is not None:
             raise InvalidValueError(f"proposal {number} was told before: {_brief(entry.outcome)}")
         entry.outcome = outcome
         self._undelivered.add(number)
-        return self._trial(number, outcome)
+        return Trial(number, dict(entry.config), outcome)
 
     def _number(self, candidate: Candidate, **known: Any) -> int:
         """Give a configuration the next number."""
-        number = self._ids.setdefault(candidate.values, len(self._known))
-        if number < len(self._known):
+        number = self._ids.setdefault(candidate.values, len(self._entries))
+        if number < len(self._entries):
             raise InvalidValueError(f"configuration {candidate.config} is there twice")
-        self._known.append(_Known(candidate, **known))
+        self._entries.append(_Entry(self.space.decode(candidate), **known))
         return number
 
     def _take(self, candidate: Candidate) -> int | None:
@@ -376,11 +366,9 @@ class AskTell:
         number = self._ids.get(candidate.values)
         if number is None:
             return self._number(candidate, asked=True)
-        entry = self._known[number]
+        entry = self._entries[number]
         if entry.asked:
-            raise PluginError(
-                f"strategy {self._name!r} proposed {self.space.decode(candidate)} a second time"
-            )
+            raise PluginError(f"strategy {self._name!r} proposed {entry.config} a second time")
         entry.asked = True
         if entry.outcome is not None:
             # It listens to what it asked for only.
@@ -390,8 +378,8 @@ class AskTell:
 
     def _deliver(self) -> None:
         """Pass on what was told since the last time."""
-        known = [self._known[number] for number in sorted(self._undelivered)]
-        pairs = [(it.candidate, it.outcome) for it in known if it.outcome is not None]
+        told = [self._entries[number] for number in sorted(self._undelivered)]
+        pairs = [(self.space.encode(it.config), it.outcome) for it in told if it.outcome]
         if not pairs:
             return
         with calling(self._strategy, "tell"):

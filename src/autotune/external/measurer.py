@@ -249,17 +249,7 @@ def make_external_measurer(context: MeasurerContext) -> ExternalMeasurer:
     shared = context.workers or SharedWorkers()
     # The measurer finds those that are set up alike.
     shared.get(setup, ExternalWorkers)
-    return ExternalMeasurer(
-        setup.backend,
-        setup.target,
-        setup.threads,
-        context.workload,
-        context.program,
-        protocol=setup.protocol,
-        workers=setup.count,
-        seed=context.seed,
-        shared=shared,
-    )
+    return ExternalMeasurer.of(evolve(context, setup=setup, workers=shared))
 
 
 def _setup_of(program: ExternalProgram, given: WorkerSetup) -> WorkerSetup:

@@ -292,17 +292,17 @@ class Validation:
             )
 
 
-@frozen(eq=False)
+@frozen(eq=False, kw_only=True)
 class ExternalProgram:
     """A program that only its own tools understand, and what it may be tuned by.
 
     Attributes:
         name: What a person calls it.
         parameters: What can be chosen.
-        run: How a candidate is run.
         constraints: Expressions over parameters that all have to hold; see
             :func:`autotune.spaces.parameters.parse_condition`.
         build: How a candidate is built; None where there is nothing to build.
+        run: How a candidate is run.
         read: Where the result of a run is found.
         unit: Of the result: a unit of time, or ``1/`` and a unit of time for a rate, which is to
             become large. What is recorded is always seconds: of a rate, its reciprocal.
@@ -319,9 +319,9 @@ class ExternalProgram:
 
     name: str
     parameters: tuple[Parameter, ...] = field(converter=tuple[Parameter, ...])
-    run: Run
     constraints: tuple[str, ...] = field(default=(), converter=tuple[str, ...])
     build: Build | None = None
+    run: Run
     read: Read = field(factory=Read)
     unit: str = "s"
     validation: Validation | None = None
@@ -511,19 +511,6 @@ def _check_validation(program: ExternalProgram) -> None:
         )
 
 
-_KEYS = (
-    "name",
-    "parameters",
-    "constraints",
-    "build",
-    "run",
-    "read",
-    "unit",
-    "validate",
-    "environment",
-    "files",
-    "directory",
-)
 _ALWAYS = ("constraints", "timeout", "repeats", "warmup", "rtol", "atol")
 """Keys that are written also where they are empty."""
 
@@ -573,8 +560,7 @@ def _form(converter: Converter, kind: type[Any], owner: str, **overrides: Any) -
         return build(values, kind)
 
     def written(value: Any) -> dict[str, Any]:
-        found = {key: it for key, it in write(value).items() if it or key in _ALWAYS}
-        return dict(sorted(found.items(), key=lambda it: [*_KEYS, *found].index(it[0])))
+        return {key: it for key, it in write(value).items() if it or key in _ALWAYS}
 
     converter.register_unstructure_hook(kind, written)
     converter.register_structure_hook(kind, read)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from attrs import define, field, frozen
@@ -53,6 +53,9 @@ from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import Target
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _Found = TypeVar("_Found")
 
 # How many candidates per worker are built before they are timed: enough to keep the workers
@@ -69,18 +72,7 @@ def make_local_measurer(context: MeasurerContext) -> LocalMeasurer:
         InvalidValueError: an option is given.
     """
     read_options("measurer 'local'", NoOptions, context.options)
-    setup = context.setup
-    return LocalMeasurer(
-        setup.backend,
-        setup.target,
-        setup.threads,
-        context.workload,
-        context.program,
-        protocol=setup.protocol,
-        observers=setup.observers,
-        seed=context.seed,
-        shared=context.workers,
-    )
+    return LocalMeasurer.of(context)
 
 
 class LocalMeasurer(Measurer):
@@ -138,6 +130,23 @@ class LocalMeasurer(Measurer):
         self._seconds = ActivitySeconds(clock)
         self._batches: deque[Batch] = deque()
         self._client: TaskClient | None = None
+
+    @classmethod
+    def of(cls, context: MeasurerContext) -> Self:
+        """The measurer of a context, whose options are checked."""
+        setup = context.setup
+        return cls(
+            setup.backend,
+            setup.target,
+            setup.threads,
+            context.workload,
+            context.program,
+            protocol=setup.protocol,
+            workers=setup.count,
+            seed=context.seed,
+            observers=setup.observers,
+            shared=context.workers,
+        )
 
     @property
     def seconds(self) -> Mapping[str, float]:

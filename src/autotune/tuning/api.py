@@ -6,7 +6,6 @@ import functools
 import inspect
 import threading
 import time
-import time as clocks
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -264,7 +263,7 @@ def record_tasks(
     programs: int = DEFAULT_PROGRAMS,
     random_share: float = DEFAULT_RANDOM_SHARE,
     watching: Watching = lambda task: nullcontext(()),
-    clock: Clock = clocks.monotonic,
+    clock: Clock = time.monotonic,
 ) -> list[RecordedTask]:
     """Measure schedules of every task, one run each; nothing is measured twice.
 

@@ -159,10 +159,28 @@ _COUNTED = {"start": "startup", "build": "build", "run": "run"}
 _CONFIRMING = dict.fromkeys(_COUNTED, "confirm")
 # What rounding a latency changes is no news.
 _ROUNDED = 1e-6
+# An untuned program that takes longer for certain, and so in fact some tenths of a second, is
+# not run up front.
+_SLOW_UNTUNED = 0.05
+# A baseline that took so many times as long as the best candidate is not timed beside it again.
+_LOST_FACTOR = 10.0
+_UNTIMED = "the time of a session was over before it was timed"
 
 
 class TaskSession:
-    """Measures what the strategy proposes, and remembers what happened."""
+    """Measures what the strategy proposes, and what a user has without tuning; keeps its records.
+
+    Args:
+        task: The task.
+        context: What the tasks of its run share.
+        log: Its trials of earlier sessions.
+        untuned: What these found of the untuned program.
+        confirmation: The winner as they have confirmed it.
+
+    Attributes:
+        untuned: Outcome of the untuned program; None as long as it is not known.
+        given_up: Whether it gets no more trials.
+    """
 
     def __init__(
         self,
@@ -174,11 +192,11 @@ class TaskSession:
     ) -> None:
         self.run = task
         self.log = log
-        self.without_tuning = TaskBaselines(task, context, untuned, self._measure_baselines)
+        self.untuned = untuned
         self.confirmation = confirmation
         self.given_up = False
         self._context = context
-        self.records = TaskRecords(task, context)
+        self._baselines_are_found = False
         self._measurer: Measurer | None = None
         self._ready = False
         self._submitted: deque[Submitted] = deque()
@@ -216,7 +234,7 @@ class TaskSession:
 
     def submit(self, batch: Sequence[Candidate]) -> None:
         """Begin to build those of ``batch`` that no record answers, and return at once."""
-        submitted = Submitted(batch, [self.records.known(candidate) for candidate in batch])
+        submitted = Submitted(batch, [self._known(candidate) for candidate in batch])
         self._submitted.append(submitted)
         if submitted.missing:
             with self._accounting(self._prepared(), builds_go_on=True) as measurer:
@@ -238,7 +256,7 @@ class TaskSession:
             with self._context.guard.shield():
                 if current.known[index] is None:
                     candidate = current.batch[index]
-                    self.records.append(candidate, outcome, first_trial + index)
+                    self._record(candidate, outcome, first_trial + index)
                     current.known[index] = (outcome, self._context.run_id)
                 self._log_known(current)
 
@@ -300,7 +318,7 @@ class TaskSession:
         def on_known(candidate: Candidate, outcome: Outcome) -> None:
             if candidate.digest in places:
                 with self._context.guard.shield():
-                    self.records.append(candidate, outcome, first_trial + len(taken))
+                    self._record(candidate, outcome, first_trial + len(taken))
                     log(candidate, outcome, self._context.run_id)
 
         answered = [
@@ -308,7 +326,7 @@ class TaskSession:
             for current, at in places.values()
             if (known := current.known[at]) is not None
         ]
-        for candidate, known in sorted(answered, key=lambda it: self.records.trial_of(it[0])):
+        for candidate, known in sorted(answered, key=lambda it: self._trial_of(it[0])):
             log(candidate, *known)
         if places and len(taken) < count:
             before = len(taken)
@@ -328,7 +346,7 @@ class TaskSession:
             lambda *told: self._context.emit(LeadersCompared(self.run.name, *told)),
             self._on_leader_timed,
             self._leader(),
-            self.records.recall,
+            self._recall,
             enough,
         )
 
@@ -339,16 +357,6 @@ class TaskSession:
         new |= {it for it, outcome in outcomes.items() if outcome.duplicate_of in self._timed}
         self._timed |= new
         self._comparable |= new
-
-    def find_baselines(self) -> None:
-        """Find or measure what there is without tuning; see :meth:`TaskBaselines.find`."""
-        self.without_tuning.find(self.log.best_latency)
-
-    def _measure_baselines(
-        self, programs: Sequence[Candidate | None], best: float | None
-    ) -> list[Outcome]:
-        with self._accounting(self._prepared()) as measurer:
-            return measurer.measure_baselines(programs, best)
 
     @property
     def is_to_be_confirmed(self) -> bool:
@@ -364,14 +372,14 @@ class TaskSession:
         if self.log.best is not None:
             self.find_baselines()
         rejected: list[str] = []
-        self.without_tuning.find_what_could_win(self.log.best_latency)
+        self._find_what_could_win()
         while leaders := self._leaders(rejected):
             if len(leaders) > 2:
                 outcomes = self._rematch(leaders, rejected)
                 if outcomes is None:
                     continue
                 leaders = [leaders[0], leaders[challenger(outcomes)]]
-            baseline = self.without_tuning.to_confirm(self.log.best_latency or 0.0)
+            baseline = self._baseline_to_confirm(self.log.best_latency or 0.0)
             outcomes = self._rematch(leaders, rejected, baseline)
             if outcomes is None:
                 continue
@@ -387,7 +395,7 @@ class TaskSession:
     def _note_winner(self, winner: str) -> None:
         """Record which leaders were beaten by one with a higher latency; latencies stay."""
         for entry in self.log.leaders(len(self.log)):
-            outcome = self.records.of(entry).outcome
+            outcome = self._record_of(entry).outcome
             if entry.digest == winner:
                 if outcome.beaten_by:
                     self._amend(entry, evolve(outcome, beaten_by=""))
@@ -402,13 +410,13 @@ class TaskSession:
         if over is not None:
             entries = self.log.leaders(len(self.log))
             winner = next(entry for entry in entries if entry.digest == confirmation.winner)
-            latency = self.records.of(winner).latency or 0.0
+            latency = self._record_of(winner).latency or 0.0
             changed = after_turns(baseline, over, latency, context.now())
         elif outcome.ok or outcome.retriable:
             return
         else:
-            changed = self.without_tuning.made_of(baseline.name, outcome)
-        self.without_tuning.record([changed])
+            changed = self._baseline_of(baseline.name, outcome)
+        self._record_baselines([changed])
 
     def _rematch(
         self,
@@ -420,7 +428,7 @@ class TaskSession:
 
         None where a leader failed; it is recorded so, and its digest added to ``rejected``.
         """
-        programs: list[Candidate | None] = [self.records.of(entry).candidate for entry in leaders]
+        programs: list[Candidate | None] = [self._record_of(entry).candidate for entry in leaders]
         if baseline is not None:
             programs.append(program_named(self.run.workload, baseline.name))
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
@@ -436,7 +444,7 @@ class TaskSession:
         entry = self.log.best
         if entry is None:
             raise RuntimeError(f"{self.run.name} has no valid candidate to hold")
-        chosen = standing(self.records.of(entry), self.without_tuning.recorded)
+        chosen = standing(self._record_of(entry), self._baselines)
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
             return measurer.hold(chosen.scheduled)
 
@@ -448,7 +456,7 @@ class TaskSession:
         """
         while True:
             leaders = self.log.leaders(_LOOKED_AT)
-            found = [(entry, self.records.of(entry).outcome) for entry in leaders]
+            found = [(entry, self._record_of(entry).outcome) for entry in leaders]
             gone = [(entry.digest, outcome) for entry, outcome in found if not outcome.ok]
             if not gone:
                 return distinct_programs(
@@ -506,13 +514,16 @@ class TaskSession:
         if best is None or best.latency is None:
             return None
         if self._best is None or self._best.digest != best.digest:
-            self._best = self.records.of(best).candidate
+            self._best = self._record_of(best).candidate
         return Leader(self._best, best.latency if best.digest in self._timed else None)
 
     def _amend(self, entry: LogEntry, outcome: Outcome) -> None:
         """Record and log what was found out later about a candidate."""
-        with self._context.guard.shield():
-            self.records.amend(entry, outcome)
+        context, own = self._context, (self.run.key, entry.digest)
+        with context.guard.shield():
+            context.database.amend(entry.source, entry.digest, outcome, self.run.key)
+            if own in context.own:
+                context.own[own] = evolve(context.own[own], outcome=outcome)
             self.log.amend(entry.digest, outcome)
 
     def _on_leader_timed(self, latency: float) -> None:
@@ -560,6 +571,172 @@ class TaskSession:
             )
         )
 
+    @property
+    def _baselines(self) -> tuple[Baseline, ...]:
+        """Baselines that are known by now, the fastest first."""
+        context, workload = self._context, self.run.workload.digest
+        return current(context.database, workload, self.run.key, context.run_id, self.untuned)
+
+    def find_baselines(self) -> None:
+        """Find or measure what there is without tuning; does so once.
+
+        All are measured together unless all are known, so that they compare. An untuned program
+        that is slow for certain is left until it is known whether it could win.
+        """
+        is_put_off = self.untuned is not None and self.untuned.message == _UNTIMED
+        if self._baselines_are_found or (is_put_off and self.log.best is None):
+            return
+        context, task = self._context, self.run
+        own_only = context.run_id if context.fresh else None
+        recorded = known_here(context.database, task.workload.digest, task.key, own_only)
+        known = {baseline.name: baseline for baseline in recorded}
+        if self.untuned is not None and not is_put_off:
+            known.setdefault(UNTUNED, self._baseline_of(UNTUNED, self.untuned))
+        postponed = {UNTUNED} if task.least_untuned > _SLOW_UNTUNED else set()
+        wanted = [name for name in task.baseline_names if name not in postponed]
+        if not known.keys() >= set(wanted):
+            known = self._timed_baselines(wanted)
+        self._baselines_are_found = True
+        self._tell(known[name] for name in task.baseline_names if name in known)
+
+    def _find_what_could_win(self) -> None:
+        """Time the untuned program after all, where the best candidate may be slower."""
+        least, best = self.run.least_untuned, self.log.best_latency
+        if least <= _SLOW_UNTUNED or best is None or best <= least:
+            return
+        if UNTUNED not in {baseline.name for baseline in self._baselines}:
+            self._tell(self._timed_baselines([UNTUNED]).values())
+
+    def _baseline_to_confirm(self, best: float) -> Baseline | None:
+        """The fastest, unless it was so much slower that turns would tell nothing new."""
+        baseline = best_baseline(self._baselines)
+        latency = 0.0 if baseline is None else baseline.outcome.latency or 0.0
+        return None if latency > _LOST_FACTOR * best else baseline
+
+    def _baseline_of(self, name: str, outcome: Outcome) -> Baseline:
+        """A baseline of this run."""
+        context, workload = self._context, self.run.workload.digest
+        return Baseline(context.run_id, workload, self.run.key, outcome, context.now(), name)
+
+    def _record_baselines(self, baselines: Iterable[Baseline]) -> None:
+        with self._context.guard.shield():
+            for baseline in baselines:
+                self._context.database.append_baseline(baseline)
+
+    def _timed_baselines(self, names: Sequence[str]) -> dict[str, Baseline]:
+        """Baselines by name, each timed only as long as it can still win beside the best."""
+        programs = [program_named(self.run.workload, name) for name in names]
+        best = self.log.best_latency if self.run.cuts_off else None
+        try:
+            with self._accounting(self._prepared()) as measurer:
+                outcomes = measurer.measure_baselines(programs, best)
+        except TimeIsOver:
+            # The next session is not to spend its time on it again: candidates come first.
+            self.untuned = Outcome("timeout", message=_UNTIMED)
+            raise
+        pairs = zip(names, outcomes, strict=True)
+        timed = {name: self._baseline_of(name, outcome) for name, outcome in pairs}
+        self._record_baselines(timed.values())
+        return timed
+
+    def _tell(self, found: Iterable[Baseline]) -> None:
+        """Tell of baselines, and warn of a program that is not what was read of it."""
+        task, emit = self.run, self._context.emit
+        for baseline in fastest_first(list(found)):
+            outcome, is_untuned = baseline.outcome, baseline.name == UNTUNED
+            if is_untuned:
+                self.untuned = outcome
+            # Without a word where the backend has no schedule for this program.
+            if is_untuned or outcome.status != "invalid":
+                label = baseline_label(task.workload, baseline.name)
+                emit(BaselineMeasured(task.name, outcome, label))
+            if is_untuned and outcome.status == "wrong_result" and task.program is not None:
+                message = (
+                    "the imported program computes something else than what was read of it, by "
+                    f"which candidates are checked: {outcome.message}"
+                )
+                emit(WarningRaised(task.name, message))
+
+    def _known(self, candidate: Candidate) -> tuple[Outcome, str] | None:
+        """The recorded outcome of a candidate, and the run that recorded it."""
+        own = self._context.own.get((self.run.key, candidate.digest))
+        if own is not None:
+            return own.outcome, own.run_id
+        if self._context.fresh:
+            return None
+        record = self._context.database.lookup(candidate.digest, self.run.key)
+        return None if record is None else (record.outcome.as_cached(), record.run_id)
+
+    def _trial_of(self, candidate: Candidate) -> int:
+        """The trial as which this run has recorded a candidate; -1 if it has not."""
+        record = self._context.own.get((self.run.key, candidate.digest))
+        return -1 if record is None else record.trial
+
+    def _recall(self, program: str) -> Outcome | None:
+        """The recorded outcome of another candidate with the same program, by its digest."""
+        context, task = self._context, self.run
+        if context.fresh:
+            return None
+        record = context.database.lookup_program(program, task.workload.digest, task.key)
+        if record is None:
+            return None
+        return evolve(record.outcome, duplicate_of=record.candidate.digest)
+
+    def find_claim(self) -> Candidate | None:
+        """The candidate of the fastest imported record, if that claims most.
+
+        None where there is none, where something that was timed here is as fast, or where the run
+        ignores records.
+        """
+        if self._context.fresh:
+            return None
+        claim = self._fastest(imported=True)
+        if claim is None or self._known(claim.candidate) is not None:
+            return None
+        best = self._fastest(imported=False)
+        if best is not None and (best.latency or 0.0) <= (claim.latency or 0.0):
+            return None
+        return claim.candidate.on(self.run.workload)
+
+    def _fastest(self, *, imported: bool) -> Record | None:
+        """The fastest candidate of those measured here, or elsewhere, if there is any."""
+        workload, key = self.run.workload.digest, self.run.key
+        where = RecordFilter(workload=workload, key=key, imported=imported)
+        return next(iter(self._context.database.fastest_of_each(where)), None)
+
+    def _record_of(self, entry: LogEntry) -> Record:
+        """The record of a trial.
+
+        Raises:
+            DatabaseError: it was removed.
+        """
+        context, task = self._context, self.run
+        record = find_record(context.database, entry, task.key, context.own)
+        if record is None:
+            raise DatabaseError(
+                f"database {context.database.location!r}: the record of candidate "
+                f"{entry.digest} of run {entry.source} is gone"
+            )
+        return record.on(task.workload, task.program)
+
+    def _record(self, candidate: Candidate, outcome: Outcome, trial: int) -> None:
+        """Record what was measured in this run, as the trial of this number."""
+        context, task = self._context, self.run
+        record = Record(
+            run_id=context.run_id,
+            trial=trial,
+            candidate=candidate,
+            key=task.key,
+            target=task.target.to_json(),
+            space=context.space,
+            outcome=outcome,
+            created=context.now(),
+            elapsed=context.watch.elapsed,
+            program=task.program,
+        )
+        context.database.append_record(record)
+        context.own[task.key, candidate.digest] = record
+
 
 @define(eq=False)
 class Submitted:
@@ -584,241 +761,3 @@ class Submitted:
     def unlogged(self) -> int:
         """Number of candidates that have not been logged."""
         return len(self.batch) - len(self.logged)
-
-
-# An untuned program that takes longer for certain, and so in fact some tenths of a second, is
-# not run up front.
-_SLOW_UNTUNED = 0.05
-# A baseline that took so many times as long as the best candidate is not timed beside it again.
-_LOST_FACTOR = 10.0
-_UNTIMED = "the time of a session was over before it was timed"
-
-
-class TaskBaselines:
-    """The baselines of a task: what a user has without tuning.
-
-    Args:
-        task: The task.
-        context: What the tasks of its run share.
-        untuned: What earlier sessions found of the untuned program.
-        measure: Outcomes of programs, of which each is timed only as long as it can still win
-            where the latency of the best candidate is given.
-
-    Attributes:
-        untuned: Outcome of the untuned program; None as long as it is not known.
-    """
-
-    def __init__(
-        self,
-        task: TaskRun,
-        context: RunContext,
-        untuned: Outcome | None,
-        measure: Callable[[Sequence[Candidate | None], float | None], list[Outcome]],
-    ) -> None:
-        self.untuned = untuned
-        self._task = task
-        self._context = context
-        self._measure = measure
-        self._are_found = False
-
-    @property
-    def recorded(self) -> tuple[Baseline, ...]:
-        """Baselines that are known by now, the fastest first."""
-        context, task = self._context, self._task
-        digest = task.workload.digest
-        return current(context.database, digest, task.key, context.run_id, self.untuned)
-
-    def find(self, best: float | None) -> None:
-        """Find or measure what there is without tuning; does so once.
-
-        All are measured together unless all are known, so that they compare. An untuned program
-        that is slow for certain is left to :meth:`find_what_could_win`.
-
-        Args:
-            best: Latency of the best candidate, where there is one.
-        """
-        is_put_off = self.untuned is not None and self.untuned.message == _UNTIMED
-        if self._are_found or (is_put_off and best is None):
-            return
-        context, task = self._context, self._task
-        own_only = context.run_id if context.fresh else None
-        recorded = known_here(context.database, task.workload.digest, task.key, own_only)
-        known = {baseline.name: baseline for baseline in recorded}
-        if self.untuned is not None and not is_put_off:
-            known.setdefault(UNTUNED, self.made_of(UNTUNED, self.untuned))
-        postponed = {UNTUNED} if task.least_untuned > _SLOW_UNTUNED else set()
-        wanted = [name for name in task.baseline_names if name not in postponed]
-        if not known.keys() >= set(wanted):
-            known = self._timed(wanted, best)
-        self._are_found = True
-        self._tell(known[name] for name in task.baseline_names if name in known)
-
-    def find_what_could_win(self, best: float | None) -> None:
-        """Time the untuned program after all, where the best candidate may be slower.
-
-        Args:
-            best: Latency of the best candidate, where there is one.
-        """
-        least = self._task.least_untuned
-        if least <= _SLOW_UNTUNED or best is None or best <= least:
-            return
-        if UNTUNED not in {baseline.name for baseline in self.recorded}:
-            self._tell(self._timed([UNTUNED], best).values())
-
-    def to_confirm(self, best: float) -> Baseline | None:
-        """The fastest, unless it was so much slower that turns would tell nothing new."""
-        baseline = best_baseline(self.recorded)
-        latency = 0.0 if baseline is None else baseline.outcome.latency or 0.0
-        return None if latency > _LOST_FACTOR * best else baseline
-
-    def made_of(self, name: str, outcome: Outcome) -> Baseline:
-        """A baseline of this run."""
-        context, workload = self._context, self._task.workload.digest
-        return Baseline(context.run_id, workload, self._task.key, outcome, context.now(), name)
-
-    def record(self, baselines: Iterable[Baseline]) -> None:
-        """Write what they are by now."""
-        with self._context.guard.shield():
-            for baseline in baselines:
-                self._context.database.append_baseline(baseline)
-
-    def _timed(self, names: Sequence[str], best: float | None) -> dict[str, Baseline]:
-        task = self._task
-        programs = [program_named(task.workload, name) for name in names]
-        try:
-            outcomes = self._measure(programs, best if task.cuts_off else None)
-        except TimeIsOver:
-            # The next session is not to spend its time on it again: candidates come first.
-            self.untuned = Outcome("timeout", message=_UNTIMED)
-            raise
-        pairs = zip(names, outcomes, strict=True)
-        timed = {name: self.made_of(name, outcome) for name, outcome in pairs}
-        self.record(timed.values())
-        return timed
-
-    def _tell(self, found: Iterable[Baseline]) -> None:
-        for baseline in fastest_first(list(found)):
-            if baseline.name == UNTUNED:
-                self.untuned = baseline.outcome
-            # Without a word where the backend has no schedule for this program.
-            if baseline.name == UNTUNED or baseline.outcome.status != "invalid":
-                label = baseline_label(self._task.workload, baseline.name)
-                event = BaselineMeasured(self._task.name, baseline.outcome, label)
-                self._context.emit(event)
-            if baseline.name == UNTUNED and baseline.outcome.status == "wrong_result":
-                self._warn_of(baseline.outcome)
-
-    def _warn_of(self, outcome: Outcome) -> None:
-        """Say that a program does something else than what was read of it."""
-        if self._task.program is not None:
-            message = (
-                "the imported program computes something else than what was read of it, by which "
-                f"candidates are checked: {outcome.message}"
-            )
-            self._context.emit(WarningRaised(self._task.name, message))
-
-
-class TaskRecords:
-    """Records of a task in the run's database, those of other runs included.
-
-    Args:
-        task: The task.
-        context: What the tasks of its run share.
-    """
-
-    def __init__(self, task: TaskRun, context: RunContext) -> None:
-        self._task = task
-        self._context = context
-
-    def known(self, candidate: Candidate) -> tuple[Outcome, str] | None:
-        """The recorded outcome of a candidate, and the run that recorded it."""
-        own = self._context.own.get((self._task.key, candidate.digest))
-        if own is not None:
-            return own.outcome, own.run_id
-        if self._context.fresh:
-            return None
-        record = self._context.database.lookup(candidate.digest, self._task.key)
-        return None if record is None else (record.outcome.as_cached(), record.run_id)
-
-    def trial_of(self, candidate: Candidate) -> int:
-        """The trial as which this run has recorded a candidate; -1 if it has not."""
-        record = self._context.own.get((self._task.key, candidate.digest))
-        return -1 if record is None else record.trial
-
-    def recall(self, program: str) -> Outcome | None:
-        """The recorded outcome of another candidate with the same program, by its digest."""
-        context, task = self._context, self._task
-        if context.fresh:
-            return None
-        record = context.database.lookup_program(program, task.workload.digest, task.key)
-        if record is None:
-            return None
-        return evolve(record.outcome, duplicate_of=record.candidate.digest)
-
-    def find_claim(self) -> Candidate | None:
-        """The candidate of the fastest imported record, if that claims most.
-
-        None where there is none, where something that was timed here is as fast, or where the run
-        ignores records.
-        """
-        if self._context.fresh:
-            return None
-        claim = self._fastest(imported=True)
-        if claim is None or self.known(claim.candidate) is not None:
-            return None
-        best = self._fastest(imported=False)
-        if best is not None and (best.latency or 0.0) <= (claim.latency or 0.0):
-            return None
-        return claim.candidate.on(self._task.workload)
-
-    def of(self, entry: LogEntry) -> Record:
-        """The record of a trial.
-
-        Raises:
-            DatabaseError: it was removed.
-        """
-        context, task = self._context, self._task
-        record = find_record(context.database, entry, task.key, context.own)
-        if record is None:
-            raise DatabaseError(
-                f"database {context.database.location!r}: the record of candidate "
-                f"{entry.digest} of run {entry.source} is gone"
-            )
-        return record.on(task.workload, task.program)
-
-    def append(self, candidate: Candidate, outcome: Outcome, trial: int) -> None:
-        """Record what was measured in this run.
-
-        Args:
-            candidate: What was measured.
-            outcome: What came of it.
-            trial: Position in the run.
-        """
-        context, task = self._context, self._task
-        record = Record(
-            run_id=context.run_id,
-            trial=trial,
-            candidate=candidate,
-            key=task.key,
-            target=task.target.to_json(),
-            space=context.space,
-            outcome=outcome,
-            created=context.now(),
-            elapsed=context.watch.elapsed,
-            program=task.program,
-        )
-        context.database.append_record(record)
-        context.own[task.key, candidate.digest] = record
-
-    def amend(self, entry: LogEntry, outcome: Outcome) -> None:
-        """Record what was found out later about the candidate of a trial."""
-        context, own = self._context, (self._task.key, entry.digest)
-        context.database.amend(entry.source, entry.digest, outcome, self._task.key)
-        if own in context.own:
-            context.own[own] = evolve(context.own[own], outcome=outcome)
-
-    def _fastest(self, *, imported: bool) -> Record | None:
-        """The fastest candidate of those measured here, or elsewhere, if there is any."""
-        workload, key = self._task.workload.digest, self._task.key
-        where = RecordFilter(workload=workload, key=key, imported=imported)
-        return next(iter(self._context.database.fastest_of_each(where)), None)

@@ -496,7 +496,7 @@ class RunSession:
 
     def _time_claim(self, task: TaskSession) -> None:
         """Time the fastest imported record first: it may be the best, and only a claim says so."""
-        claim = None if len(task.log) else task.records.find_claim()
+        claim = None if len(task.log) else task.find_claim()
         if claim is not None and self._spent() is None:
             task.submit([claim])
             task.collect(self._trials, self._limit.search_is_over)
@@ -657,7 +657,7 @@ class RunSession:
         """The run's state."""
         progress = Progress(
             tuple(task.log for task in self._tasks),
-            tuple(task.without_tuning.untuned for task in self._tasks),
+            tuple(task.untuned for task in self._tasks),
             tuple(task.confirmation for task in self._tasks),
             self._watch.seconds,
             reason,

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import asdict, evolve, frozen
+from attrs import frozen
 
-from autotune.plugins.options import option, read_options
+from autotune.plugins.options import option
 from autotune.search.schedulers.gradient import GradientOptions, GradientTaskScheduler
-from autotune.search.schedulers.task_scheduler import (
-    SchedulerContext,
-    TaskInfo,
-    TaskScheduler,
-    check_scheduler,
-    check_tasks,
-)
+from autotune.search.schedulers.task_scheduler import SchedulerContext, TaskInfo
 
 
 @frozen
@@ -33,7 +27,7 @@ class DiffusionOptions(GradientOptions):
     rounds: int = option(10, low=1)
 
 
-class DiffusionScheduler(TaskScheduler):
+class DiffusionScheduler(GradientTaskScheduler):
     """Clusters of equal structure: a representative first, then all by their gradients.
 
     The representative of a cluster is the task with the most weighted arithmetic. It gets its
@@ -53,29 +47,23 @@ class DiffusionScheduler(TaskScheduler):
     """
 
     name = "diffusion"
+    options: DiffusionOptions
+    _options_class = DiffusionOptions
 
     def __init__(self, context: SchedulerContext) -> None:
         super().__init__(context)
-        self.options = read_options(
-            f"task scheduler {self.name!r}", DiffusionOptions, context.options
-        )
-        check_tasks(self.tasks)
-        given = asdict(self.options)
-        del given["rounds"]
-        self._gradient = GradientTaskScheduler(evolve(context, options=given))
         self._clusters = _clusters(self.tasks)
         self._sources = {task: cluster[0] for cluster in self._clusters for task in cluster[1:]}
         self._rounds = [0] * len(self.tasks)
 
     def next_task(self, outstanding: Sequence[int] = ()) -> int | None:
         """A representative that lacks rounds, or as :class:`GradientTaskScheduler`."""
-        exhausted = self._gradient.exhausted
         for cluster in self._clusters:
             task, wanted = cluster[0], min(self.options.rounds, len(cluster))
             begun = self._rounds[task] + list(outstanding).count(task)
-            if begun < wanted and not exhausted[task]:
+            if begun < wanted and not self._exhausted[task]:
                 return task
-        return self._gradient.next_task(outstanding)
+        return super().next_task(outstanding)
 
     def source(self, task: int) -> int | None:
         """The representative of the task's cluster; None for itself, and for one alone."""
@@ -91,12 +79,12 @@ class DiffusionScheduler(TaskScheduler):
         Raises:
             InvalidValueError: there is no such task, or a number is negative.
         """
-        self._gradient.tell(task, best_latency, trials)
+        super().tell(task, best_latency, trials)
         self._rounds[task] += trials > 0
 
     def state(self) -> dict[str, Any]:
         """A JSON object: the state of the gradients, and the rounds of each task."""
-        return {**self._gradient.state(), "scheduler": self.name, "rounds": list(self._rounds)}
+        return {**super().state(), "rounds": list(self._rounds)}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what :meth:`state` returned.
@@ -104,8 +92,7 @@ class DiffusionScheduler(TaskScheduler):
         Raises:
             InvalidValueError: the state is of another scheduler or number of tasks.
         """
-        check_scheduler(self.name, self.tasks, state)
-        self._gradient.load_state({**state, "scheduler": self._gradient.name})
+        super().load_state(state)
         self._rounds = [int(count) for count in state["rounds"]]
 
 

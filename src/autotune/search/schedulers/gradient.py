@@ -15,7 +15,6 @@ from autotune.search.schedulers.task_scheduler import (
     TaskScheduler,
     check_round,
     check_scheduler,
-    check_tasks,
     objective_slopes,
 )
 
@@ -53,24 +52,18 @@ class GradientTaskScheduler(TaskScheduler):
     """
 
     name = "gradient"
+    _options_class: type[GradientOptions] = GradientOptions
 
     def __init__(self, context: SchedulerContext) -> None:
         super().__init__(context)
-        self.options = read_options(
-            f"task scheduler {self.name!r}", GradientOptions, context.options
-        )
-        check_tasks(self.tasks)
+        owner = f"task scheduler {self.name!r}"
+        self.options = read_options(owner, self._options_class, context.options)
         self._objective: Objective | None = context.objective
         # A function that fails does so before anything is spent.
         objective_slopes(self.tasks, [1.0] * len(self.tasks), self._objective)
         self._histories: list[list[float | None]] = [[] for _ in self.tasks]
         self._sizes: list[list[int]] = [[] for _ in self.tasks]
         self._exhausted = [False] * len(self.tasks)
-
-    @property
-    def exhausted(self) -> tuple[bool, ...]:
-        """True if each task gets no more rounds."""
-        return tuple(self._exhausted)
 
     def next_task(self, outstanding: Sequence[int] = ()) -> int | None:
         """The first task without a round, then the one with the steepest gradient."""

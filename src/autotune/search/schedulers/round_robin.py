@@ -12,7 +12,6 @@ from autotune.search.schedulers.task_scheduler import (
     TaskScheduler,
     check_round,
     check_scheduler,
-    check_tasks,
 )
 
 
@@ -31,7 +30,6 @@ class RoundRobin(TaskScheduler):
     def __init__(self, context: SchedulerContext) -> None:
         super().__init__(context)
         read_options(f"task scheduler {self.name!r}", NoOptions, context.options)
-        check_tasks(self.tasks)
         if context.objective is not None:
             raise InvalidValueError(
                 f"task scheduler {self.name!r} serves tasks in turn, whatever the objective: "

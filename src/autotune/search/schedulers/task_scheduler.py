@@ -60,12 +60,17 @@ class SchedulerContext(Context):
 
 
 class TaskScheduler(ABC):
-    """Chooses tasks for rounds. Constructed as ``TaskScheduler(context)``."""
+    """Chooses tasks for rounds. Constructed as ``TaskScheduler(context)``.
+
+    Raises:
+        InvalidValueError: a task's weight or flop is negative, or not finite.
+    """
 
     name: str
 
     def __init__(self, context: SchedulerContext) -> None:
         self.tasks: tuple[TaskInfo, ...] = tuple(context.tasks)
+        check_tasks(self.tasks)
 
     @abstractmethod
     def next_task(self, outstanding: Sequence[int] = ()) -> int | None:
