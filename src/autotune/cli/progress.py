@@ -34,6 +34,7 @@ from autotune.tuning.events import (
     EventListener,
     LeadersCompared,
     NetworkLoaded,
+    NetworkTaskFacts,
     PassFinished,
     RoundStarted,
     RunFinished,
@@ -48,16 +49,10 @@ from autotune.tuning.events import (
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
 
-from attrs import define, field
-
-from autotune.tuning.events import (
-    NetworkTaskFacts,
-)
-
 __all__ = [
     "LiveNetworkProgress",
     "LiveProgress",
-    "NetworkTotals",
+    "NetworkState",
     "PlainNetworkProgress",
     "PlainProgress",
     "ReadingLines",
@@ -65,7 +60,6 @@ __all__ = [
     "TOTALS_HEAD",
     "TaskNames",
     "TaskState",
-    "TaskTotals",
     "Warnings",
     "chosen_mode",
     "compared_text",
@@ -73,107 +67,6 @@ __all__ = [
     "progress",
     "total_latency_log",
 ]
-
-
-@define
-class TaskTotals:
-    """Knowledge of the equal tasks of a network.
-
-    Attributes:
-        facts: The tasks.
-        started: Whether tuning has begun, so that they were not refused.
-        best: Seconds of one call of the best candidate, or None.
-        baseline: Seconds of one call of the fastest program without tuning, or None.
-    """
-
-    facts: NetworkTaskFacts
-    started: bool = False
-    best: float | None = None
-    baseline: float | None = None
-
-    @property
-    def latency(self) -> float | None:
-        """Seconds of one call: the best candidate or the baseline, whichever is faster."""
-        known = [it for it in (self.best, self.baseline) if it is not None]
-        return min(known, default=None)
-
-    @property
-    def total(self) -> float | None:
-        """Seconds of all calls in one inference."""
-        latency = self.latency
-        return None if latency is None else latency * self.facts.occurrences
-
-
-@define
-class NetworkTotals:
-    """A listener that keeps the sum of occurrences x latency over the tasks that are tuned.
-
-    Attributes:
-        network: What a person calls the network; "" before it is loaded.
-        tasks: Its tasks by name, in order of their first call.
-        elapsed: Seconds of the run.
-        trials: Trials of all tasks.
-    """
-
-    network: str = ""
-    tasks: dict[str, TaskTotals] = field(factory=dict)
-    elapsed: float = 0.0
-    _trials: dict[str, int] = field(factory=dict)
-
-    def __call__(self, event: Event) -> None:
-        """Take one event."""
-        if isinstance(event, NetworkLoaded):
-            self.network = event.network
-            self.tasks = {facts.name: TaskTotals(facts) for facts in event.tasks}
-        elif isinstance(event, RunStarted) and event.task in self.tasks:
-            task = self.tasks[event.task]
-            task.started, task.best = True, event.resumed_best
-            self._trials[event.task] = event.resumed_trials
-            self.elapsed = event.resumed_seconds
-        elif isinstance(event, BaselineMeasured) and event.task in self.tasks:
-            latency, task = event.outcome.latency, self.tasks[event.task]
-            if latency is not None and (task.baseline is None or latency < task.baseline):
-                task.baseline = latency
-        elif isinstance(event, TrialFinished) and event.task in self.tasks:
-            self.tasks[event.task].best = event.best
-            self._trials[event.task] = event.trial + 1
-            self.elapsed = event.elapsed
-        elif isinstance(event, AnsweredFromRecords) and event.task in self.tasks:
-            task = self.tasks[event.task]
-            task.started = True
-            task.best = None if event.best is None else event.best.latency
-            self._trials[event.task] = event.trials
-
-    @property
-    def trials(self) -> int:
-        """Trials of all tasks, those of earlier sessions included."""
-        return sum(self._trials.values())
-
-    @property
-    def unknown(self) -> int:
-        """Number of tasks that are tuned and have no latency yet."""
-        return sum(task.started and task.latency is None for task in self.tasks.values())
-
-    @property
-    def latency(self) -> float | None:
-        """Estimated seconds of one inference, of what is known; None where nothing is."""
-        totals = [it.total for it in self.tasks.values() if it.total is not None]
-        return sum(totals) if totals else None
-
-    def shares(self) -> Mapping[str, float]:
-        """The part of each task in the estimate, the largest first; those that are not known last.
-
-        Before anything is known, the part in the flop.
-        """
-        whole = self.latency
-        if whole:
-            parts = {name: (task.total or 0.0) / whole for name, task in self.tasks.items()}
-        else:
-            flop = {
-                it.facts.name: it.facts.occurrences * it.facts.flop for it in self.tasks.values()
-            }
-            parts = {name: value / (sum(flop.values()) or 1.0) for name, value in flop.items()}
-        return dict(sorted(parts.items(), key=lambda item: -item[1]))
 
 
 class TaskNames:
@@ -217,6 +110,12 @@ class TaskState:
         self.cached = 0
         self.compared: LeadersCompared | None = None
         self.finished = ""
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds of one call: the best candidate or the baseline, whichever is faster."""
+        known = [it for it in (self.best, self.baseline) if it is not None]
+        return min(known, default=None)
 
     def note_baseline(self, event: BaselineMeasured) -> None:
         """Keep the fastest of the baselines."""
@@ -365,6 +264,72 @@ class RunState:
         return share_text(self.seconds)
 
 
+class NetworkState(RunState):
+    """The tasks of a run on a network, and the sum of occurrences x latency over them.
+
+    Attributes:
+        network: What a person calls the network; "" before it is loaded.
+        facts: Its tasks by name, in order of their first call.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = ""
+        self.facts: dict[str, NetworkTaskFacts] = {}
+        self._answered: dict[str, AnsweredFromRecords] = {}
+
+    def update(self, event: Event) -> None:
+        """Take in one event."""
+        super().update(event)
+        if isinstance(event, NetworkLoaded):
+            self.network = event.network
+            self.facts = {facts.name: facts for facts in event.tasks}
+        elif isinstance(event, AnsweredFromRecords):
+            self._answered[event.task] = event
+
+    @property
+    def recorded(self) -> int:
+        """Trials of all tasks, those of a run that answers included."""
+        return self.trials + sum(it.trials for it in self._answered.values())
+
+    def latency_of(self, task: str) -> float | None:
+        """Seconds of one call of a task; None where that is not known."""
+        if task in self.tasks:
+            return self.tasks[task].latency
+        answer = self._answered.get(task)
+        return answer.best.latency if answer and answer.best else None
+
+    def total(self, task: str) -> float | None:
+        """Seconds of all calls of a task in one inference."""
+        latency = self.latency_of(task)
+        return None if latency is None else latency * self.facts[task].occurrences
+
+    @property
+    def unknown(self) -> int:
+        """Number of tasks that are tuned and have no latency yet."""
+        begun = self.facts.keys() & {*self.tasks, *self._answered}
+        return sum(self.latency_of(task) is None for task in begun)
+
+    @property
+    def latency(self) -> float | None:
+        """Estimated seconds of one inference, of what is known; None where nothing is."""
+        totals = [total for task in self.facts if (total := self.total(task)) is not None]
+        return sum(totals) if totals else None
+
+    def shares(self) -> Mapping[str, float]:
+        """The part of each task in the estimate, the largest first; those that are not known last.
+
+        Before anything is known, the part in the flop.
+        """
+        whole = self.latency
+        if whole:
+            parts = {task: (self.total(task) or 0.0) / whole for task in self.facts}
+        else:
+            flop = {name: it.occurrences * it.flop for name, it in self.facts.items()}
+            parts = {name: value / (sum(flop.values()) or 1.0) for name, value in flop.items()}
+        return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+
 def compared_text(event: LeadersCompared) -> str:
     """``"3a4b5c6d beats 9e8f7a6b 1.03x (1.01x to 1.05x)"``."""
     compared = comparison_text(event.comparison, short_digest(event.leader))
@@ -442,15 +407,21 @@ class LiveProgress:
     Args:
         stream: The terminal.
         clock: Monotonic seconds.
+        state: Where the events are taken in; by default a new one.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        state: RunState | None = None,
+    ) -> None:
         from rich.console import Console
         from rich.live import Live
 
         self._clock = clock
         self._drawn = clock() - _REDRAW_SECONDS
-        self._state = RunState()
+        self._state = RunState() if state is None else state
         self._recent: list[str] = []
         self._console = Console(file=stream, highlight=False)
         self._live = Live(console=self._console, get_renderable=self._render, auto_refresh=False)
@@ -644,12 +615,12 @@ class NetworkRemarks:
         self._reading = ReadingLines(verbose)
         self._said: set[type[Event]] = set()
 
-    def __call__(self, event: Event, totals: NetworkTotals) -> str:
+    def __call__(self, event: Event, run: NetworkState) -> str:
         """The line on an event; "" where it has none."""
         if text := self._reading.text(event):
             return text
         if isinstance(event, WarningRaised):
-            few = event.task if len(event.task) <= 60 else totals.network
+            few = event.task if len(event.task) <= 60 else run.network
             return f"{few}: {warning_text(event)}"
         if isinstance(event, NetworkLoaded):
             return loaded_text(event)
@@ -657,7 +628,7 @@ class NetworkRemarks:
         if not text or type(event) in self._said:
             return ""
         self._said.add(type(event))
-        return f"{totals.network}: {text}"
+        return f"{run.network}: {text}"
 
 
 def once_text(event: Event) -> str:
@@ -680,13 +651,13 @@ def loaded_text(event: NetworkLoaded) -> str:
     return f"{text}, of which {len(left)} {verb} not tuned" if left else text
 
 
-def total_text(totals: NetworkTotals) -> str:
+def total_text(run: NetworkState) -> str:
     """``"total latency 8.31 ms estimated"``; how many tasks it lacks."""
-    if totals.latency is None:
+    if run.latency is None:
         return ""
-    noun = "task" if totals.unknown == 1 else "tasks"
-    lacks = f", without {totals.unknown} {noun}" if totals.unknown else ""
-    return f"total latency {formats.seconds(totals.latency)} estimated{lacks}"
+    noun = "task" if run.unknown == 1 else "tasks"
+    lacks = f", without {run.unknown} {noun}" if run.unknown else ""
+    return f"total latency {formats.seconds(run.latency)} estimated{lacks}"
 
 
 class ReadingLines:
@@ -719,39 +690,36 @@ class ReadingLines:
         return f"{event.network}: read; its graph is being prepared"
 
 
-class PlainNetworkProgress(PlainProgress):
+class PlainNetworkProgress:
     """Writes a line for every round, with the estimated latency of the network."""
 
     def __init__(self, stream: TextIO, verbose: bool = False) -> None:
-        super().__init__(stream)
-        self._totals = NetworkTotals()
+        self._stream = stream
+        self._state = NetworkState()
         self._remarks = NetworkRemarks(verbose)
         self._latest = ""
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
-        self._totals(event)
         self._state.update(event)
         if isinstance(event, TrialFinished):
             self._latest = event.task
         if isinstance(event, (CheckpointSaved, RunFinished)) and self._latest:
-            self._show_round()
-        text = self._remarks(event, self._totals)
+            self._show_round(self._latest)
+            self._latest = ""
+        text = self._remarks(event, self._state)
         if text:
             notify(text, self._stream)
 
-    def _show_round(self) -> None:
-        run, task = self._state, self._latest
-        self._latest = ""
-        state = run.tasks[task]
-        facts = self._totals.tasks.get(task)
-        calls = f"{facts.facts.occurrences} x " if facts else ""
-        latency = facts.latency if facts else state.best
+    def _show_round(self, task: str) -> None:
+        run, state = self._state, self._state.tasks[task]
+        facts = run.facts.get(task)
+        calls = f"{facts.occurrences} x " if facts else ""
         texts = (
             run.done_text(run.trials),
-            f"{calls}{formats.seconds(latency)}",
+            f"{calls}{formats.seconds(state.latency if facts else state.best)}",
             state.count_text,
-            total_text(self._totals),
+            total_text(run),
             run.time_text,
         )
         notify(f"{task}: {joined(texts)}", self._stream)
@@ -761,27 +729,23 @@ class LiveNetworkProgress(LiveProgress):
     """Redraws one table over the tasks of a network in place, those of the largest share first."""
 
     def __init__(
-        self, stream: TextIO, verbose: bool = False, clock: Callable[[], float] | None = None
+        self, stream: TextIO, verbose: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(stream, *([] if clock is None else [clock]))
-        self._totals = NetworkTotals()
+        self._network = NetworkState()
+        super().__init__(stream, clock, self._network)
         self._remarks = NetworkRemarks(verbose)
 
-    def __call__(self, event: Event) -> None:
-        """Take one event."""
-        self._totals(event)
-        super().__call__(event)
-
     def _remark(self, event: Event) -> str:
-        return self._remarks(event, self._totals)
+        return self._remarks(event, self._network)
 
     def _shown(self) -> tuple[RenderableType, list[str]]:
-        shares = self._totals.shares()
-        names = [name for name in shares if name in self._state.tasks]
+        run = self._network
+        shares = run.shares()
+        names = [name for name in shares if name in run.tasks]
         most = max(self._console.height - _LINES_BESIDE_ROWS, _LEAST_ROWS)
         hidden = len(names) - most
         below = [f"and {hidden} tasks of smaller shares"] if hidden > 0 else []
-        below += [text for text in (total_text(self._totals),) if text]
+        below += [text for text in (total_text(run),) if text]
         names = names[:most]
         latest = self._recent[-1] if self._recent else ""
         bold = names.index(latest) if latest in names else None
@@ -789,14 +753,14 @@ class LiveNetworkProgress(LiveProgress):
         return _drawn(_NETWORK_COLUMNS, rows, bold), below
 
     def _network_row(self, task: str, share: float) -> tuple[str, ...]:
-        state, known = self._state.tasks[task], self._totals.tasks[task]
+        run, state = self._network, self._network.tasks[task]
         return (
             task,
-            str(known.facts.occurrences),
+            str(run.facts[task].occurrences),
             formats.percent(share, 1.0),
             str(state.trials),
-            formats.seconds(known.latency),
-            formats.seconds(known.total),
+            formats.seconds(state.latency),
+            formats.seconds(run.total(task)),
             state.count_text,
             state.gain_text.removesuffix("x"),
         )
@@ -831,7 +795,7 @@ class TotalLatencyLog:
 
     def __init__(self, file: LineFile) -> None:
         self._file = file
-        self._totals = NetworkTotals()
+        self._run = NetworkState()
         self._written: float | None = None
 
     @property
@@ -839,22 +803,22 @@ class TotalLatencyLog:
         """Say why nothing was written; "" where something was."""
         if self._written is not None:
             return ""
-        unknown = self._totals.unknown
+        unknown = self._run.unknown
         if not unknown:
             return "no task was tuned"
         return f"{unknown} task{'s' if unknown > 1 else ''} that were tuned got no latency"
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
-        totals = self._totals
-        totals(event)
-        latency = totals.latency
-        if totals.unknown or latency is None or latency == self._written:
+        run = self._run
+        run.update(event)
+        latency = run.latency
+        if run.unknown or latency is None or latency == self._written:
             return
         if self._written is None and self._file.is_empty:
             self._file.write(TOTALS_HEAD)
         self._written = latency
-        self._file.write(f"{totals.elapsed:.3f}\t{totals.trials}\t{latency:.9g}")
+        self._file.write(f"{run.elapsed:.3f}\t{run.recorded}\t{latency:.9g}")
 
 
 @contextmanager
