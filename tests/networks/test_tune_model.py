@@ -14,7 +14,7 @@ from written import written
 import autotune
 from autotune.backends import ImportedProgram
 from autotune.cli.models import timed_and_saved
-from autotune.cli.progress import RunState
+from autotune.cli.progress import NetworkState
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import Stage, Workload
 from autotune.ir.workloads.builders import gemm
@@ -271,7 +271,7 @@ def test_events_tell_the_network_and_its_totals(result: ModelResult, events: lis
     ]
     warned = [it for it in events if isinstance(it, WarningRaised)]
     assert [it.task for it in warned if "not tuned" in it.message] == ["gathered"]
-    totals = RunState()
+    totals = NetworkState()
     for event in events:
         totals.update(event)
     assert totals.trials == 12 and totals.unknown == 0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from attrs import frozen
 
-from autotune.cli.options import json_option
-from autotune.cli.query import Query, open_for_reading, query_options, record_json
+from autotune.cli.app import NOTHING_FOUND, OK
+from autotune.cli.arguments import command_of, nested, option
+from autotune.cli.output import Output, notify
+from autotune.cli.query import Query, Selected, open_for_reading, record_json
 
 if TYPE_CHECKING:
     from autotune.store.records import Record
@@ -40,11 +43,14 @@ def fastest_of_backends(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if id(record) in kept]
 
 
-@click.command("best", epilog=EPILOG)
-@query_options
-@click.option("--limit", type=click.IntRange(min=1), help="Show at most this many.")
-@json_option
-def command(database: str, limit: int | None, json_path: str | None, **options: Any) -> int:
+@frozen
+class _Asked:
+    selected: Selected = nested(Selected)
+    limit: int | None = option("--limit", "Show at most this many.", click.IntRange(min=1))
+
+
+@command_of("best", _Asked, EPILOG)
+def command(asked: _Asked, output: Output) -> int:
     """Show the fastest record of each workload, of WORKLOAD only if it is given.
 
     Records of different targets, thread counts and measuring protocols are not comparable and are
@@ -52,18 +58,15 @@ def command(database: str, limit: int | None, json_path: str | None, **options: 
     the fastest of that backend for each of its versions. An imported record is shown, and said to
     be one, only where nothing was measured here.
     """
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify
     from autotune.report import records_table
 
-    query = Query.read(**options)
-    with open_for_reading(database) as opened:
+    query = Query.read(asked.selected)
+    with open_for_reading(asked.selected.database) as opened:
         records = query.best(opened)
         missing = "" if records else query.none_matches(opened)
-    if query.backend is None:
+    if asked.selected.backend is None:
         records = fastest_of_backends(records)
-    records = records[:limit]
-    output = Output(json_path)
+    records = records[: asked.limit]
     output.json([record_json(record) for record in records])
     if not records:
         notify(f"autotune: {missing}")

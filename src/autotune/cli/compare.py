@@ -10,11 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from attrs import frozen
 from click.core import ParameterSource
 
+from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
+from autotune.cli.arguments import argument, command_of, option
 from autotune.cli.destinations import InputFile, OutputFile
-from autotune.cli.options import json_option, shape_option, tune_options
-from autotune.errors import AutotuneError, InvalidValueError
+from autotune.cli.options import (
+    SHAPE_HELP,
+    TUNING,
+    TUNING_PARTS,
+    read_shape,
+    read_tune_options,
+    tuning,
+)
+from autotune.cli.output import Output, drawing, notify, write_text
+from autotune.cli.programs import DTYPE_HELP, AskedProgram, read_workload
+from autotune.cli.tune import command as tune
+from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from autotune.evaluation.compare import (
@@ -60,16 +73,15 @@ def compared_workload(
     Raises:
         AutotuneError: there is no such workload, or the file cannot be read.
     """
-    from autotune.cli.programs import asked_program, imported_workload, read_workload
     from autotune.evaluation.compare import ComparedWorkload
 
     if importer is not None:
-        found = imported_workload(importer, text, shape, dtype, None)
+        found = AskedProgram(text, tuple(shape), dtype).imported(importer)
         return ComparedWorkload(text, found.digest, (text, "--importer", importer))
     path, dot, function = text.partition(_MLIR)
     if dot and (not function or function.startswith(":")):
         path, function = path + dot, function.removeprefix(":")
-        program = asked_program(None, shape, dtype, path, function or None)
+        program = AskedProgram(None, tuple(shape), dtype, path, function or None).file()
         assert program is not None  # a path is given
         named = ("--function", function) if function else ()
         label = os.path.basename(path) + (f":{function}" if function else "")
@@ -78,7 +90,6 @@ def compared_workload(
 
 
 def _named_workload(text: str, shape: Sequence[str], dtype: str | None) -> ComparedWorkload:
-    from autotune.cli.options import read_shape
     from autotune.evaluation.compare import ComparedWorkload
     from autotune.plugins.workload_names import make_workload, task_name
 
@@ -96,8 +107,6 @@ def _named_workload(text: str, shape: Sequence[str], dtype: str | None) -> Compa
 
 def common_arguments(values: Mapping[str, Any]) -> tuple[str, ...]:
     """Arguments that every run gets from the comparison's own options."""
-    from autotune.cli.tune import command as tune
-
     flags = {option.name: option.opts[0] for option in tune.params}
     arguments: list[str] = []
     for name in _COMMON:
@@ -163,23 +172,21 @@ def read_contender(contender: Contender, common: Sequence[str], budget: Budget) 
             too small for one round.
         AutotuneError: an option is out of range, or there is no such part.
     """
-    from autotune.cli.options import TUNING, TUNING_PARTS, read_tune_options
-
     own = _parsed(contender, contender.arguments)
     if own.params["workload"] is not None:
         raise InvalidValueError(
             f"contender {contender.name!r}: {own.params['workload']!r} is no option; for a "
             f"strategy, write '{contender.name}=--strategy {own.params['workload']}'"
         )
-    for option in own.command.params:
-        given = own.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if given and option.name not in _CHOICES:
+    for param in own.command.params:
+        given = own.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if given and param.name not in _CHOICES:
             raise InvalidValueError(
-                f"contender {contender.name!r}: {option.opts[0]} is no choice of a contender: "
+                f"contender {contender.name!r}: {param.opts[0]} is no choice of a contender: "
                 "the comparison sets it, for all alike"
             )
     whole = _parsed(contender, (*common, *contender.arguments))
-    options, _ = read_tune_options(whole.params, (*TUNING, "backend", "observers"), TUNING_PARTS)
+    options = read_tune_options(whole.params, (*TUNING, "backend", "observers"), TUNING_PARTS)
     if budget.trials is not None and budget.trials < options.round_size:
         raise InvalidValueError(
             f"--trials {budget.trials} is less than one round of {contender.name!r}: give at "
@@ -188,8 +195,6 @@ def read_contender(contender: Contender, common: Sequence[str], budget: Budget) 
 
 
 def _parsed(contender: Contender, arguments: Sequence[str]) -> click.Context:
-    from autotune.cli.tune import command as tune
-
     try:
         return tune.make_context("autotune tune", list(arguments), help_option_names=[])
     except click.ClickException as error:
@@ -210,81 +215,48 @@ chooses parts, their options or the size of a round.
 """
 
 
-@click.command("compare", epilog=EPILOG)
-@click.argument("workloads", metavar="WORKLOAD...", nargs=-1, type=InputFile())
-@shape_option
-@click.option("--dtype", help="Element type; the workload's default if it is not given.")
-@click.option("--importer", metavar="NAME", help="Every WORKLOAD is what this importer reads.")
-@click.option("--strategies", metavar="NAME,...", default="", help="Contenders: strategies.")
-@click.option("--presets", metavar="NAME,...", default="", help="Contenders: published tuners.")
-@click.option(
-    "--contender",
-    "texts",
-    metavar="NAME=OPTIONS",
-    multiple=True,
-    help="A contender: options of `autotune tune` by which it differs; may be repeated.",
-)
-@click.option("--no-random", is_flag=True, help="Leave out `random`, the baseline of all figures.")
-@click.option(
-    "--seeds",
-    type=click.IntRange(1, 1000),
-    default=5,
-    show_default=True,
-    help="Runs of each contender on each workload.",
-)
-@tune_options(
-    *("target", "backend", "trials", "time", "threads", "round_size", "protocol"),
-    parts=("search_space", "measurer"),
-)
-@click.option(
-    "--results",
-    "results_path",
-    metavar="FILE",
-    type=OutputFile("results"),
-    help="Append every run to this file; runs that are there already are not repeated.",
-)
-@click.option("--retry-failed", is_flag=True, help="Repeat runs that failed.")
-@click.option(
-    "--csv", "csv_path", metavar="FILE", type=OutputFile("table"), help="Also write CSV."
-)
-@click.option(
-    "-o",
-    "--plot",
-    "plot_path",
-    metavar="FILE",
-    type=OutputFile("plot"),
-    help="Draw the best latency so far into this SVG file.",
-)
-@click.option("--quiet", is_flag=True, help="Show no progress.")
-@json_option
-def command(
-    workloads: tuple[str, ...],
-    shape: tuple[str, ...],
-    dtype: str | None,
-    importer: str | None,
-    strategies: str,
-    presets: str,
-    texts: tuple[str, ...],
-    no_random: bool,
-    seeds: int,
-    results_path: str | None,
-    retry_failed: bool,
-    csv_path: str | None,
-    plot_path: str | None,
-    quiet: bool,
-    json_path: str | None,
-    options: TuneOptions,
-) -> int:
+@frozen
+class _Asked:
+    workloads: tuple[str, ...] = argument("WORKLOAD...", InputFile())
+    shape: tuple[str, ...] = option("--shape K=V,...", SHAPE_HELP)
+    dtype: str | None = option("--dtype", DTYPE_HELP)
+    importer: str | None = option("--importer NAME", "Every WORKLOAD is what this importer reads.")
+    strategies: str = option("--strategies NAME,...", "Contenders: strategies.", default="")
+    presets: str = option("--presets NAME,...", "Contenders: published tuners.", default="")
+    texts: tuple[str, ...] = option(
+        "--contender NAME=OPTIONS",
+        "A contender: options of `autotune tune` by which it differs; may be repeated.",
+    )
+    no_random: bool = option("--no-random", "Leave out `random`, the baseline of all figures.")
+    seeds: int = option(
+        "--seeds", "Runs of each contender on each workload.", click.IntRange(1, 1000), shown=5
+    )
+    options: TuneOptions = tuning(
+        *("target", "backend", "trials", "time", "threads", "round_size", "protocol"),
+        parts=("search_space", "measurer"),
+    )
+    results_path: str | None = option(
+        "--results FILE",
+        "Append every run to this file; runs that are there already are not repeated.",
+        OutputFile("results"),
+    )
+    retry_failed: bool = option("--retry-failed", "Repeat runs that failed.")
+    csv_path: str | None = option("--csv FILE", "Also write CSV.", OutputFile("table"))
+    plot_path: str | None = option(
+        "-o --plot FILE", "Draw the best latency so far into this SVG file.", OutputFile("plot")
+    )
+    quiet: bool = option("--quiet", "Show no progress.")
+
+
+@command_of("compare", _Asked, EPILOG)
+def command(asked: _Asked, output: Output) -> int:
     """Compare ways to tune each WORKLOAD, live.
 
     Every contender tunes every workload with several seeds and one budget, each time in a fresh
     process with an empty database, seed by seed in random order. At the end all winners of a
     workload are timed in turns. Figures have bootstrap intervals over the seeds.
     """
-    from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify, write_text
     from autotune.evaluation.compare import (
-        BASELINE,
         compare_json,
         compare_tables,
         complete,
@@ -293,20 +265,15 @@ def command(
         read_study,
     )
 
-    _check_arguments(workloads, shape, results_path)
-    plot = None if plot_path is None else _plotter()
-    contenders = read_contenders(
-        _names(strategies), _names(presets), texts, None if no_random else BASELINE
-    )
-    compared = [compared_workload(text, shape, dtype, importer) for text in workloads]
-    plan = _plan(compared, contenders, seeds, options)
-    output = Output(json_path, "-" if "-" in (csv_path, plot_path) else None)
+    _check_arguments(asked)
+    plot = None if asked.plot_path is None else _plotter()
+    plan = _plan(asked)
     with tempfile.TemporaryDirectory(prefix="autotune-compare-") as folder:
-        results = Path(results_path or f"{folder}/results.jsonl")
+        results = Path(asked.results_path or f"{folder}/results.jsonl")
         try:
-            complete(plan, results, _say(quiet), retry_failed=retry_failed)
+            complete(plan, results, _say(asked.quiet), retry_failed=asked.retry_failed)
         except KeyboardInterrupt:
-            notify(f"autotune: interrupted; {_kept(plan, results, results_path)}")
+            notify(f"autotune: interrupted; {_kept(plan, results, asked.results_path)}")
             return INTERRUPTED
         study = read_study(plan, read_pieces(results))
     output.json(compare_json(plan, study))
@@ -314,29 +281,27 @@ def command(
         if number:
             output.say()
         output.table(table)
-    if csv_path is not None:
-        write_text(csv_path, csv_text(study))
-    if plot is not None and plot_path is not None:
-        write_text(plot_path, plot(study, plan.budget.trials is None))
+    if asked.csv_path is not None:
+        write_text(asked.csv_path, csv_text(study))
+    if plot is not None and asked.plot_path is not None:
+        write_text(asked.plot_path, plot(study, plan.budget.trials is None))
     return OK if study.runs else NOTHING_FOUND
 
 
-def _check_arguments(
-    workloads: Sequence[str], shape: Sequence[str], results_path: str | None
-) -> None:
+def _check_arguments(asked: _Asked) -> None:
     """Refuse what cannot be compared.
 
     Raises:
         InvalidValueError: there is no workload, one shape for several, or no file for results.
     """
-    if not workloads:
+    if not asked.workloads:
         raise InvalidValueError("Missing argument 'WORKLOAD', such as gemm:m=512,n=512,k=512")
-    if shape and len(workloads) > 1:
+    if asked.shape and len(asked.workloads) > 1:
         raise InvalidValueError(
             "--shape is for one WORKLOAD: write the shape of each behind it, as in "
             "gemm:m=512,n=512,k=512"
         )
-    if results_path == "-":
+    if asked.results_path == "-":
         raise InvalidValueError("--results '-' is standard output; name a file")
 
 
@@ -344,16 +309,22 @@ def _names(text: str) -> list[str]:
     return [name for part in text.split(",") if (name := part.strip())]
 
 
-def _plan(
-    compared: Sequence[ComparedWorkload],
-    contenders: Sequence[Contender],
-    seeds: int,
-    options: TuneOptions,
-) -> Plan:
+def _plan(asked: _Asked) -> Plan:
     """Check what is compared, as far as that is possible before anything starts."""
-    from autotune.evaluation.compare import Arena, Budget, Plan
+    from autotune.evaluation.compare import BASELINE, Arena, Budget, Plan
     from autotune.tuning.options import DEFAULT_TRIALS
 
+    contenders = read_contenders(
+        _names(asked.strategies),
+        _names(asked.presets),
+        asked.texts,
+        None if asked.no_random else BASELINE,
+    )
+    compared = [
+        compared_workload(text, asked.shape, asked.dtype, asked.importer)
+        for text in asked.workloads
+    ]
+    options = asked.options
     if len(options.backend) > 1:
         raise InvalidValueError(
             "a comparison has one backend: `autotune tune --backend "
@@ -366,7 +337,7 @@ def _plan(
     plan = Plan(
         workloads=tuple(compared),
         contenders=tuple(contenders),
-        seeds=seeds,
+        seeds=asked.seeds,
         budget=Budget(trials, options.time),
         common=common,
         setting={
@@ -386,23 +357,12 @@ def _plan(
 
 def _plotter() -> Callable[[ComparedRuns, bool], str]:
     """Load the library that draws the curves, before anything is measured."""
-    try:
+    with drawing("a plot is made"):
         from autotune.evaluation.compare.plot import compare_plot
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        from autotune.plugins.installing import install_extra
-
-        raise AutotuneError(
-            "a plot is made with matplotlib, which is not installed: run "
-            + install_extra("report")
-        ) from error
     return lambda study, by_time: compare_plot(study, by_time).svg
 
 
 def _say(quiet: bool) -> Callable[[Progress], None]:
-    from autotune.cli.output import notify
-
     def say(progress: Progress) -> None:
         left = progress.seconds_left
         text = f"[{progress.done}/{progress.runs}] {progress.text}"

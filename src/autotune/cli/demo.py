@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
+from attrs import evolve, frozen
 
-from autotune.cli.options import (
-    json_option,
-    progress_options,
-    tune_options,
-    watched,
-)
+from autotune.cli.app import NOTHING_FOUND, OK
+from autotune.cli.arguments import command_of
+from autotune.cli.options import tuning, watching_option
+from autotune.cli.output import Output
 
 if TYPE_CHECKING:
     from autotune.cli.watching import Watching
@@ -33,36 +31,29 @@ OPERATORS: tuple[tuple[str, dict[str, int]], ...] = (
 NETWORKS = "A whole network: autotune tune-model --network mobilenet_v2 --time 300"
 
 
-@click.command("demo", epilog=EPILOG)
-@tune_options("trials", "backend", "threads", "fresh", "database")
-@progress_options
-@json_option
-@watched
-def command(
-    watching: Watching,
-    json_path: str | None,
-    options: TuneOptions,
-) -> int:
+@frozen
+class _Asked:
+    options: TuneOptions = tuning("trials", "backend", "threads", "fresh", "database")
+    watching: Watching = watching_option()
+
+
+@command_of("demo", _Asked, EPILOG)
+def command(asked: _Asked, output: Output) -> int:
     """Tune a matrix product and a convolution on this machine, and show the speed-up.
 
     A second run answers from the records.
     """
-    from attrs import evolve
-
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output
     from autotune.cli.vendor import time_vendor
     from autotune.plugins.workload_names import make_workload
     from autotune.report import comparison_table
     from autotune.tuning.api import run_tasks
 
-    output = Output(json_path, watching.log_path)
     results = []
     tables = []
     for name, shape in OPERATORS:
-        with watching.listeners() as listeners:
-            asked = evolve(options, listeners=listeners)
-            (result,) = run_tasks([make_workload(name, shape)], asked)
+        with asked.watching.listeners() as listeners:
+            options = evolve(asked.options, listeners=listeners)
+            (result,) = run_tasks([make_workload(name, shape)], options)
         timing = time_vendor(result)
         results.append((result, timing))
         compared = (timing.outcome, timing.name, timing.caveat) if timing else ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import click
-
-from autotune.cli.options import json_option
+from autotune.cli.app import NOTHING_FOUND, OK
+from autotune.cli.arguments import Nothing, command_of
+from autotune.cli.output import Output
 
 __all__ = ["command"]
 
@@ -14,17 +14,13 @@ Example:
 """
 
 
-@click.command("doctor", epilog=EPILOG)
-@json_option
-def command(json_path: str | None) -> int:
+@command_of("doctor", Nothing, EPILOG)
+def command(_: Nothing, output: Output) -> int:
     """Check versions, compiler, target, threads, disk, and whether timing is stable here."""
-    from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.diagnosis import diagnose
-    from autotune.cli.output import Output
     from autotune.report import findings_table
 
     diagnosis = diagnose()
-    output = Output(json_path)
     output.json(diagnosis.to_json())
     output.table(findings_table(diagnosis.findings))
     return NOTHING_FOUND if any(f.status == "error" for f in diagnosis.findings) else OK

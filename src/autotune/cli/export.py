@@ -6,10 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from attrs import frozen
 
+from autotune.cli.app import NOTHING_FOUND, OK
+from autotune.cli.arguments import argument, command_of, nested, option
 from autotune.cli.destinations import InputFile, OutputFile
-from autotune.cli.options import json_option
-from autotune.cli.query import Query, chosen_record, open_for_reading, record_options
+from autotune.cli.output import Output, notify
+from autotune.cli.query import (
+    Query,
+    Selected,
+    chosen_record,
+    open_for_reading,
+    record_option,
+)
+from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,41 +43,30 @@ Examples:
 """
 
 
-@click.command("export", epilog=EPILOG)
-@click.argument("path", metavar="FILE", type=OutputFile("kernel"))
-@record_options
-@click.option("--record", "record_id", metavar="RUN/TRIAL", help="A record, as `best` names it.")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(FORMATS),
-    default="c",
-    show_default=True,
-    help="A source file of C; an object file; a shared library, linked by the C compiler (CC); "
-    "or one that tvm_ffi.load_module loads. All but the last have a header beside FILE.",
-)
-@click.option(
-    "--target",
-    "targets",
-    metavar="TARGET",
-    type=InputFile(),
-    multiple=True,
-    help="What it is for: cpu, a preset such as x86-64-v3, a JSON file, or a triple with or "
-    "without a processor; repeated, the library chooses by the processor that it runs on.  "
-    "[default: that of the record]",
-)
-@click.option("--name", metavar="NAME", help="Of the function.  [default: that of the workload]")
-@json_option
-def command(
-    path: str,
-    database: str,
-    record_id: str | None,
-    format_name: str,
-    targets: tuple[str, ...],
-    name: str | None,
-    json_path: str | None,
-    **options: Any,
-) -> int:
+@frozen
+class _Asked:
+    path: str = argument("FILE", OutputFile("kernel"))
+    selected: Selected = nested(Selected, without=("target",))
+    record_id: str | None = record_option()
+    format_name: str = option(
+        "--format",
+        "A source file of C; an object file; a shared library, linked by the C compiler (CC); "
+        "or one that tvm_ffi.load_module loads. All but the last have a header beside FILE.",
+        click.Choice(FORMATS),
+        shown="c",
+    )
+    targets: tuple[str, ...] = option(
+        "--target TARGET",
+        "What it is for: cpu, a preset such as x86-64-v3, a JSON file, or a triple with or "
+        "without a processor; repeated, the library chooses by the processor that it runs on.  "
+        "[default: that of the record]",
+        InputFile(),
+    )
+    name: str | None = option("--name NAME", "Of the function.  [default: that of the workload]")
+
+
+@command_of("export", _Asked, EPILOG)
+def command(asked: _Asked, output: Output) -> int:
     """Write the fastest recorded schedule of WORKLOAD, or a given record, for other programs.
 
     The files need neither this package nor Python. For each target it is the fastest of the
@@ -75,39 +74,28 @@ def command(
     has. The header says how functions are called, and what they return.
     """
     from autotune.backends.native.exports import export_kernel, kernel_of
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify
-    from autotune.errors import InvalidValueError
 
-    if path == "-":
+    if asked.path == "-":
         raise InvalidValueError(
             "a kernel is a file and its header: it cannot go to standard output"
         )
-    query = Query.read(target=None, **options)
-    with open_for_reading(database) as opened:
-        if record_id is None:
-            records = query.fastest(opened)
-        else:
-            found = chosen_record(opened, query, record_id)
-            records = [] if found is None else [found]
-        missing = "" if records else query.none_matches(opened)
-    output = Output(json_path)
+    records, missing = _found(asked)
     if not records:
         notify(f"autotune: {missing}")
         output.json(None)
         return NOTHING_FOUND
     _check_workload(records)
-    chosen = _chosen(records, targets)
+    chosen = _chosen(records, asked.targets)
     workload = records[0].candidate.sketch.workload
     kernel = kernel_of(
-        _identifier(workload.name) if name is None else name,
+        _identifier(workload.name) if asked.name is None else asked.name,
         [(record.candidate, _target_of(record), machine) for record, machine in chosen],
         max(record.key.threads for record, _ in chosen),
     )
-    files = [str(file) for file in export_kernel(kernel, format_name, Path(path))]
+    files = [str(file) for file in export_kernel(kernel, asked.format_name, Path(asked.path))]
     output.json(
         {
-            "format": format_name,
+            "format": asked.format_name,
             "files": files,
             "function": kernel.name,
             "variants": [
@@ -122,14 +110,24 @@ def command(
     return OK
 
 
+def _found(asked: _Asked) -> tuple[list[Record], str]:
+    """The records to choose from, or why there are none."""
+    query = Query.read(asked.selected)
+    with open_for_reading(asked.selected.database) as opened:
+        if asked.record_id is None:
+            records = query.fastest(opened)
+        else:
+            found = chosen_record(opened, query, asked.record_id)
+            records = [] if found is None else [found]
+        return records, "" if records else query.none_matches(opened)
+
+
 def _check_workload(records: Sequence[Record]) -> None:
     """Refuse records of several workloads, and those that have no loop nest.
 
     Raises:
         InvalidValueError: it says which.
     """
-    from autotune.errors import InvalidValueError
-
     names = {record.candidate.sketch.workload.digest: _described(record) for record in records}
     if len(names) > 1:
         raise InvalidValueError(

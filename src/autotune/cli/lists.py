@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
+import attrs
 
-from autotune.cli.options import json_option, tune_options
+from autotune.cli.app import NOTHING_FOUND, OK
+from autotune.cli.arguments import Nothing, command_of
+from autotune.cli.options import tuning
+from autotune.cli.output import Output, warn
 
 if TYPE_CHECKING:
     from autotune.tuning.options import TuneOptions
@@ -24,23 +27,19 @@ Example:
 """
 
 
-@click.command("plugins", epilog=PLUGINS_EPILOG)
-@json_option
-def plugins(json_path: str | None) -> None:
+@command_of("plugins", Nothing, PLUGINS_EPILOG)
+def plugins(_: Nothing, output: Output) -> int:
     """List every registered part: kind, name, distribution, version and status.
 
     A plugin that failed to load is listed with the error that stopped it.
     """
-    import attrs
-
-    from autotune.cli.output import Output
     from autotune.plugins.manager import manager
     from autotune.report import plugins_table
 
     statuses = manager().report()
-    output = Output(json_path)
     output.json([attrs.asdict(status) for status in statuses])
     output.table(plugins_table(statuses))
+    return OK
 
 
 WORKLOADS_EPILOG = """\b
@@ -49,21 +48,17 @@ Example:
 """
 
 
-@click.command("workloads", epilog=WORKLOADS_EPILOG)
-@json_option
-def workloads(json_path: str | None) -> None:
+@command_of("workloads", Nothing, WORKLOADS_EPILOG)
+def workloads(_: Nothing, output: Output) -> int:
     """List workload builders and their shape parameters."""
-    import attrs
-
-    from autotune.cli.output import Output
     from autotune.plugins.manager import manager
     from autotune.plugins.workload_names import builder_info
     from autotune.report import builders_table
 
     builders = [builder_info(name) for name in manager().names("workload")]
-    output = Output(json_path)
     output.json([attrs.asdict(builder) for builder in builders])
     output.table(builders_table(builders))
+    return OK
 
 
 FLEET_EPILOG = """\b
@@ -76,18 +71,18 @@ the reference program takes now, over what it took when the machine joined.
 """
 
 
-@click.command("fleet", epilog=FLEET_EPILOG)
-@tune_options(*("target", "backend", "threads"), parts=("runner",))
-@json_option
-def fleet(options: TuneOptions, json_path: str | None) -> int:
+@attrs.frozen
+class _Asked:
+    options: TuneOptions = tuning("target", "backend", "threads", parts=("runner",))
+
+
+@command_of("fleet", _Asked, FLEET_EPILOG)
+def fleet(asked: _Asked, output: Output) -> int:
     """List the machines of a runner: fingerprint, load, and whether their speed has drifted."""
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, warn
     from autotune.report import fleet_table
     from autotune.tuning.machines import look_at_fleet
 
-    fleet = look_at_fleet(options)
-    output = Output(json_path)
+    fleet = look_at_fleet(asked.options)
     output.json(fleet.to_json())
     output.table(fleet_table(fleet))
     for message in fleet.warnings:

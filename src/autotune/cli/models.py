@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
+from autotune.cli.app import NOTHING_FOUND, OK
+from autotune.cli.arguments import argument, command_of, nested, option
 from autotune.cli.destinations import InputFile, OutputFile
-from autotune.cli.options import existing_database_option, json_option, tune_options
-from autotune.cli.output import notify
+from autotune.cli.options import read_database, tuning
+from autotune.cli.output import Output, notify
+from autotune.cli.progress import ReadingLines
 from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -30,15 +32,12 @@ __all__ = [
     "bench_model",
     "build_model",
     "library_option",
-    "model_options",
     "model_tasks",
     "notify_remarks",
     "read_objective",
     "timed_and_saved",
 ]
 
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 SOURCE_HELP = (
     "SOURCE is a function that returns a model and its example inputs, package.module:function, "
     "or a file that a frontend reads (`autotune plugins` lists those that are installed): graph "
@@ -52,32 +51,80 @@ class AskedModel:
     """The model that a command line asks for.
 
     Attributes:
-        text: The source, or the network of the package.
-        is_own: Whether it is a network of the package.
+        given: The source, or None.
+        network: The network of a plugin in its place, or None.
         sizes: Sizes of that network, as texts.
         frontend: Name of the part that reads it, or None.
         passes: Replacements of passes, as texts.
         precision: What a module of torch is converted to, or None.
-        check: Whether outputs are compared with the model's.
-        verbose: Whether to show every pass.
-        is_timed: Whether programs of it are timed, for which there must be a machine.
-        is_recorded: Whether it is made of records, for which there must be a database.
         dims: Lengths of axes, as texts.
         inputs: Shapes, examples and values of inputs, as texts.
+        verbose: Whether to show every pass.
+        no_check: Whether outputs are not compared with the model's.
+        is_timed: Whether programs of it are timed, for which there must be a machine.
+        is_recorded: Whether it is made of records, for which there must be a database.
     """
 
-    text: str
-    is_own: bool
-    sizes: tuple[str, ...]
-    frontend: str | None
-    passes: tuple[str, ...]
-    precision: str | None
-    check: bool
-    verbose: bool
-    is_timed: bool
-    is_recorded: bool
-    dims: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
+    given: str | None = argument("[SOURCE]", InputFile())
+    network: str | None = option(
+        "--network NAME",
+        "In place of SOURCE: a network that a plugin builds, such as autotune-zoo.",
+    )
+    sizes: tuple[str, ...] = option(
+        "--size K=V,...",
+        "Sizes of that network that are not the published ones, such as layers=2.",
+    )
+    frontend: str | None = option(
+        "--frontend NAME", "What reads SOURCE; by default the first installed part that does."
+    )
+    passes: tuple[str, ...] = option(
+        "--pass NAME=off|MODULE:FUNCTION",
+        "Leave a graph pass out, or replace it; may be repeated. -v shows their names.",
+    )
+    precision: str | None = option(
+        "--precision float16|bfloat16",
+        "Convert a module of torch to half precision: its weights, inputs and outputs. Outputs "
+        "are compared with those of the module as it was.",
+    )
+    dims: tuple[str, ...] = option(
+        "--dim AXIS=LENGTH,...",
+        "Lengths of axes that the model names instead, such as batch=1; may be repeated.",
+    )
+    inputs: tuple[str, ...] = option(
+        "--input NAME=SHAPE|FILE.npy|VALUE",
+        "What an input is: its shape, x=1,3,320,480; an example of it, x=FILE.npy; or, of one "
+        "element, a value that it has in every call, sr=16000. May be repeated.",
+    )
+    verbose: bool = option("-v --verbose", "Show every graph pass with its seconds.")
+    no_check: bool = option("--no-check", "Do not compare the outputs with those of the model.")
+    is_timed: bool = False
+    is_recorded: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        given, network = self.given, self.network
+        if given is not None and network is not None:
+            raise InvalidValueError(f"--network {network} and SOURCE {given!r} exclude each other")
+        if self.sizes and network is None:
+            raise InvalidValueError("--size needs the network that it is of: --network NAME")
+        if network is not None:
+            from autotune.networks.source import check_network
+
+            check_network(network)
+        elif given is None:
+            raise InvalidValueError(
+                "Missing argument 'SOURCE': a function package.module:function, a file, or "
+                "--network NAME"
+            )
+
+    @property
+    def is_own(self) -> bool:
+        """True if it is a network of a plugin."""
+        return self.network is not None
+
+    @property
+    def text(self) -> str:
+        """The source, or the network of a plugin."""
+        return str(self.given if self.network is None else self.network)
 
     def source(self, options: TuneOptions) -> Source:
         """The model, which may take long to import: first it is checked what is known without.
@@ -144,115 +191,13 @@ class AskedModel:
         if self.frontend is not None:
             check_part("frontend", self.frontend)
         passes = read_passes(self.passes)
-        return ModelOptions(frontend=self.frontend, passes=passes, check=self.check)
+        return ModelOptions(frontend=self.frontend, passes=passes, check=not self.no_check)
 
 
 def _whole(key: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise InvalidValueError(f"--size: {key} must be a whole number, not {text!r}")
     return int(text)
-
-
-def _source_options(check: bool) -> list[Callable[[Command], Command]]:
-    """SOURCE and what says how it is read."""
-    options = [
-        click.argument("source", required=False, type=InputFile()),
-        click.option(
-            "--network",
-            metavar="NAME",
-            help="In place of SOURCE: a network that a plugin builds, such as autotune-zoo.",
-        ),
-        click.option(
-            "--size",
-            "sizes",
-            metavar="K=V,...",
-            multiple=True,
-            help="Sizes of that network that are not the published ones, such as layers=2.",
-        ),
-        click.option(
-            "--frontend",
-            metavar="NAME",
-            help="What reads SOURCE; by default the first installed part that does.",
-        ),
-        click.option(
-            "--pass",
-            "passes",
-            metavar="NAME=off|MODULE:FUNCTION",
-            multiple=True,
-            help="Leave a graph pass out, or replace it; may be repeated. -v shows their names.",
-        ),
-        click.option(
-            "--precision",
-            metavar="float16|bfloat16",
-            help="Convert a module of torch to half precision: its weights, inputs and outputs. "
-            "Outputs are compared with those of the module as it was.",
-        ),
-        click.option(
-            "--dim",
-            "dims",
-            metavar="AXIS=LENGTH,...",
-            multiple=True,
-            help="Lengths of axes that the model names instead, such as batch=1; may be repeated.",
-        ),
-        click.option(
-            "--input",
-            "inputs",
-            metavar="NAME=SHAPE|FILE.npy|VALUE",
-            multiple=True,
-            help="What an input is: its shape, x=1,3,320,480; an example of it, x=FILE.npy; or, "
-            "of one element, a value that it has in every call, sr=16000. May be repeated.",
-        ),
-        click.option(
-            "-v", "--verbose", is_flag=True, help="Show every graph pass with its seconds."
-        ),
-    ]
-    if check:
-        text = "Do not compare the outputs with those of the model."
-        options.append(click.option("--no-check", is_flag=True, help=text))
-    return options
-
-
-def model_options(
-    *, check: bool = True, times: bool = False, reads_database: bool = False
-) -> Callable[[Command], Command]:
-    """SOURCE, ``--network`` and how it is read, which the command takes as ``model``.
-
-    Args:
-        check: Whether the command compares outputs, and has ``--no-check``.
-        times: As :attr:`AskedModel.is_timed`.
-        reads_database: As :attr:`AskedModel.is_recorded`.
-    """
-    options = _source_options(check)
-
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
-        def filled(
-            *,
-            source: str | None,
-            network: str | None,
-            sizes: tuple[str, ...],
-            frontend: str | None,
-            passes: tuple[str, ...],
-            precision: str | None,
-            dims: tuple[str, ...],
-            inputs: tuple[str, ...],
-            verbose: bool,
-            no_check: bool = False,
-            **values: Any,
-        ) -> Any:
-            text = _asked(source, network, sizes)
-            model = AskedModel(
-                *(text, network is not None, sizes, frontend, passes, precision, not no_check),
-                *(verbose, times, reads_database, dims, inputs),
-            )
-            return command(model=model, **values)
-
-        decorated: Any = filled
-        for option in reversed(options):
-            decorated = option(decorated)
-        return cast(Command, decorated)
-
-    return decorate
 
 
 def read_objective(text: str | None) -> tuple[Objective | None, dict[str, float]]:
@@ -288,24 +233,6 @@ def _weight(name: str, text: str) -> float:
     return weight
 
 
-def _asked(source: str | None, network: str | None, sizes: tuple[str, ...]) -> str:
-    if source is not None and network is not None:
-        raise InvalidValueError(f"--network {network} and SOURCE {source!r} exclude each other")
-    if sizes and network is None:
-        raise InvalidValueError("--size needs the network that it is of: --network NAME")
-    if network is not None:
-        from autotune.networks.source import check_network
-
-        check_network(network)
-        return network
-    if source is None:
-        raise InvalidValueError(
-            "Missing argument 'SOURCE': a function package.module:function, a file, or "
-            "--network NAME"
-        )
-    return source
-
-
 def notify_remarks(network: NetworkProgram) -> None:
     """Say what was chosen of a model's inputs that nobody gave."""
     for remark in network.fixed.remarks if network.fixed else ():
@@ -322,44 +249,41 @@ Examples:
   autotune build-model model.mlir -o library.mlir
   autotune build-model --network resnet_50 --target h100 -o resnet.cuda
 """
-library_option = click.option(
-    "--output",
-    "-o",
-    "library_path",
-    metavar="FILE",
-    type=OutputFile("library"),
-    help="Write the network with its weights to this file, a shared library; for CUDA devices an "
-    "archive of machine code; of an MLIR module, the schedules of its functions as a transform "
-    "library.",
-)
 
 
-@click.command(
+def library_option() -> Any:
+    """``--output FILE``, of a network that is built."""
+    text = (
+        "Write the network with its weights to this file, a shared library; for CUDA devices an "
+        "archive of machine code; of an MLIR module, the schedules of its functions as a "
+        "transform library."
+    )
+    return option("--output -o FILE", text, OutputFile("library"))
+
+
+@frozen
+class _Build:
+    model: AskedModel = nested(AskedModel, is_recorded=True)
+    options: TuneOptions = tuning("target", "threads", "backend", "database")
+    library_path: str | None = library_option()
+
+
+@command_of(
     "build-model",
-    epilog=BUILD_MODEL_EPILOG,
-    help="Build a network with the fastest schedules that the database has for its tasks, and "
-    "time it. Tasks without a record are run by the backend's default schedule.\n\n" + SOURCE_HELP,
+    _Build,
+    BUILD_MODEL_EPILOG,
+    "Build a network with the fastest schedules that the database has for its tasks, and time "
+    "it. Tasks without a record are run by the backend's default schedule.\n\n" + SOURCE_HELP,
 )
-@model_options(reads_database=True)
-@tune_options("target", "threads", "backend", "database")
-@library_option
-@json_option
-def build_model(
-    model: AskedModel, library_path: str | None, json_path: str | None, options: TuneOptions
-) -> int:
-    from attrs import evolve
-
-    from autotune.cli.app import OK
-    from autotune.cli.output import Output
-    from autotune.cli.progress import ReadingLines
+def build_model(asked: _Build, output: Output) -> int:
     from autotune.networks.api import build_recorded
 
-    output = Output(json_path)
-    listeners = [ReadingLines(model.verbose)]
+    model = asked.model
+    options = evolve(asked.options, listeners=[ReadingLines(model.verbose)])
     reading = model.reading()
-    recorded = build_recorded(model.source(options), reading, evolve(options, listeners=listeners))
+    recorded = build_recorded(model.source(asked.options), reading, options)
     notify_remarks(recorded.network)
-    result = timed_and_saved(recorded, library_path, model.check)
+    result = timed_and_saved(recorded, asked.library_path, not model.no_check)
     output.json(result.to_json())
     output.table(result.table())
     return OK
@@ -386,8 +310,6 @@ def timed_and_saved(
     Raises:
         AutotuneError: the network cannot be built, computes something else, or cannot be written.
     """
-    from attrs import evolve
-
     from autotune.networks.model_result import DEFAULT, percent_text
     from autotune.networks.running import TIMING_SECONDS, check_network, saving_seconds
 
@@ -434,78 +356,63 @@ Examples:
 """
 
 
-@click.command(
+@frozen
+class _Bench:
+    model: AskedModel = nested(AskedModel, without=("no_check",))
+    database: str = read_database()
+    target: str = option(
+        "--target NAME",
+        "Where: cpu, or a CUDA device of this machine: cuda, cuda:1, cuda-tf32.",
+        shown="cpu",
+    )
+    threads: int | None = option(
+        "--threads", "Threads of each; by default all CPUs.", click.IntRange(min=1)
+    )
+    only: str | None = option("--only NAME,...", "Only these runtimes.")
+    turns: int = option("--turns", "Turns of each.", click.IntRange(1, 1000), shown=5)
+    seconds: float = option(
+        "--seconds", "How long a turn is.", click.FloatRange(0.01, 600.0), shown=1.0
+    )
+    quiet: bool = option("--quiet", "Show no progress.")
+
+
+@command_of(
     "bench-model",
-    epilog=BENCH_MODEL_EPILOG,
-    help="Time a network as it is tuned in the database beside other runtimes that run it here: "
-    "the same compiler untuned, torch, torch.compile, and on CPUs ONNX Runtime and OpenVINO. Each "
-    "is in a process of its own, and they take turns; their outputs are compared.\n\n"
-    + SOURCE_HELP,
+    _Bench,
+    BENCH_MODEL_EPILOG,
+    "Time a network as it is tuned in the database beside other runtimes that run it here: the "
+    "same compiler untuned, torch, torch.compile, and on CPUs ONNX Runtime and OpenVINO. Each is "
+    "in a process of its own, and they take turns; their outputs are compared.\n\n" + SOURCE_HELP,
 )
-@model_options(check=False)
-@existing_database_option
-@click.option(
-    "--target",
-    metavar="NAME",
-    default="cpu",
-    show_default=True,
-    help="Where: cpu, or a CUDA device of this machine: cuda, cuda:1, cuda-tf32.",
-)
-@click.option(
-    "--threads", type=click.IntRange(min=1), help="Threads of each; by default all CPUs."
-)
-@click.option("--only", metavar="NAME,...", help="Only these runtimes.")
-@click.option(
-    "--turns", type=click.IntRange(1, 1000), default=5, show_default=True, help="Turns of each."
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0.01, 600.0),
-    default=1.0,
-    show_default=True,
-    help="How long a turn is.",
-)
-@click.option("--quiet", is_flag=True, help="Show no progress.")
-@json_option
-def bench_model(
-    model: AskedModel,
-    database: str,
-    target: str,
-    threads: int | None,
-    only: str | None,
-    turns: int,
-    seconds: float,
-    quiet: bool,
-    json_path: str | None,
-) -> int:
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify
+def bench_model(asked: _Bench, output: Output) -> int:
     from autotune.networks.bench import BenchOptions, bench_model
     from autotune.networks.bench.bench import bench_table
     from autotune.tuning.options import checked_target
 
-    output = Output(json_path)
+    model, target, threads = asked.model, asked.target, asked.threads
     model.reading()  # refuses what is wrong of it before anything is started
     on_device = checked_target(target, None).kind == "cuda"
-    asked: dict[str, Any] = {}
-    if only is not None:
-        asked["runtimes"] = tuple(name.strip() for name in only.split(","))
+    only: dict[str, Any] = {}
+    if asked.only is not None:
+        only["runtimes"] = tuple(name.strip() for name in asked.only.split(","))
     options = BenchOptions(
-        database=database,
+        database=asked.database,
         target=target,
         threads=None if on_device and threads is None else checked_target("cpu", threads).cores,
         precision=model.precision,
-        turns=turns,
-        seconds=seconds,
+        turns=asked.turns,
+        seconds=asked.seconds,
         frontend=model.frontend,
         passes=model.passes,
         dims=model.dims,
         inputs=model.inputs,
-        **asked,
+        **only,
     )
-    _check_database(database)
+    _check_database(asked.database)
     sizes = model.own_sizes if model.is_own else None
-    result = bench_model(model.text, options, sizes=sizes, say=_say_nothing if quiet else notify)
+    result = bench_model(
+        model.text, options, sizes=sizes, say=_say_nothing if asked.quiet else notify
+    )
     output.json(result.to_json())
     if all(row.latency is None for row in result.rows):
         for row in result.rows:
@@ -541,29 +448,26 @@ Examples:
 """
 
 
-@click.command(
-    "model-tasks",
-    epilog=MODEL_TASKS_EPILOG,
-    help="List the tasks of a network with their calls and flop, and which can be tuned. "
-    "Graph passes depend on --target and --threads: those of tune-model list its tasks."
-    + "\n\n"
-    + SOURCE_HELP,
-)
-@model_options(check=False)
-@tune_options("target", "threads", parts=("search_space",))
-@json_option
-def model_tasks(model: AskedModel, json_path: str | None, options: TuneOptions) -> int:
-    from attrs import evolve
+@frozen
+class _Tasks:
+    model: AskedModel = nested(AskedModel, without=("no_check",))
+    options: TuneOptions = tuning("target", "threads", parts=("search_space",))
 
-    from autotune.cli.app import OK
-    from autotune.cli.output import Output
-    from autotune.cli.progress import ReadingLines
+
+@command_of(
+    "model-tasks",
+    _Tasks,
+    MODEL_TASKS_EPILOG,
+    "List the tasks of a network with their calls and flop, and which can be tuned. Graph passes "
+    "depend on --target and --threads: those of tune-model list its tasks.\n\n" + SOURCE_HELP,
+)
+def model_tasks(asked: _Tasks, output: Output) -> int:
     from autotune.networks.api import coverage_table, model_tasks
 
-    output = Output(json_path)
-    listeners = [ReadingLines(model.verbose)]
+    model = asked.model
+    options = evolve(asked.options, listeners=[ReadingLines(model.verbose)])
     reading = model.reading()
-    coverage = model_tasks(model.source(options), reading, evolve(options, listeners=listeners))
+    coverage = model_tasks(model.source(asked.options), reading, options)
     notify_remarks(coverage.network)
     output.json(coverage_json(coverage))
     output.table(coverage_table(coverage))

@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
-from autotune.cli.destinations import InputFile, OutputFile, checked_destinations
+from autotune.cli.arguments import Given, Values, given, option
+from autotune.cli.destinations import InputFile, OutputFile
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.store.current import current_database
 
 if TYPE_CHECKING:
+    from autotune.cli.watching import Watching
     from autotune.measure import MeasureProtocol
     from autotune.tuning.options import TuneOptions
 
 __all__ = [
-    "BEGAN",
+    "SHAPE_HELP",
     "TUNING",
     "TUNING_PARTS",
     "database_option",
-    "existing_database_option",
-    "json_option",
     "part_parameters",
-    "progress_options",
     "protocol_option",
+    "read_database",
     "read_options",
     "read_protocol",
     "read_shape",
     "read_tune_options",
+    "read_value",
     "settings",
-    "shape_option",
     "space_option",
-    "tune_options",
-    "watched",
+    "tuning",
+    "watching_option",
 ]
 
+SHAPE_HELP = "Shape of the workload, such as m=512,n=512,k=512."
 PROTOCOL_HELP = (
     "How candidates are timed: standard, quick, or a setting such as deadlines.build=60, "
     "max_samples=100, memory_bytes=4e9 or cold=true; may be repeated."
@@ -50,11 +49,9 @@ PROTOCOL_HELP = (
 _DEADLINES = "deadlines"
 
 
-def protocol_option(text: str = PROTOCOL_HELP) -> Callable[[Command], Command]:
-    """``--protocol NAME|K=V``, which the command takes as a tuple of texts."""
-    return click.option(
-        "--protocol", "protocol", metavar="NAME|K=V", multiple=True, default=(), help=text
-    )
+def protocol_option(text: str = PROTOCOL_HELP) -> Any:
+    """``--protocol NAME|K=V``, texts that :func:`read_protocol` reads."""
+    return option("--protocol NAME|K=V", text)
 
 
 def settings() -> tuple[str, ...]:
@@ -127,7 +124,6 @@ def _number(text: str) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 # How the command line writes the options of tuning; what they mean stands with them.
 _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "target": {"type": InputFile()},
@@ -149,8 +145,6 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "lookahead": {"type": int},
     "protocol": {"metavar": "NAME|K=V", "multiple": True},
 }
-BEGAN = "autotune.began"
-"""Key of the command's beginning, by the monotonic clock, among the context's ``meta``."""
 TUNING = (
     "target",
     "preset",
@@ -215,36 +209,13 @@ _REFERENCE = re.compile(r":\w+:`~?([^`]*)`")
 PROGRESS_MODES = ("auto", "live", "plain", "quiet")
 
 
-def json_option(command: Command) -> Command:
-    """``--json FILE``, and ``--force`` for it and every other file that the command writes."""
-
-    @functools.wraps(command)
-    def checked(*, force: bool, **values: Any) -> Any:
-        chosen = checked_destinations(click.get_current_context(), force)
-        return command(**{**values, **chosen})
-
-    decorated: Any = click.option(
-        "--force",
-        is_flag=True,
-        help="Also replace existing files of another kind.",
-    )(checked)
-    decorated = click.option(
-        "--json",
-        "json_path",
-        metavar="FILE",
-        type=OutputFile("report"),
-        help="Also write the result as JSON; - for standard output.",
-    )(decorated)
-    return cast(Command, decorated)
-
-
-def tune_options(
+def tuning(
     *names: str,
     parts: Sequence[str] = (),
     usual: Mapping[str, str] = MappingProxyType({}),
     texts: Mapping[str, str] = MappingProxyType({}),
-) -> Callable[[Command], Command]:
-    """Options of tuning, which the command takes as one argument ``options``.
+) -> Any:
+    """An attribute with options of tuning, ``TuneOptions``.
 
     Args:
         names: Fields of ``TuneOptions``.
@@ -253,31 +224,20 @@ def tune_options(
         texts: Its own help of fields that it has other defaults of.
     """
 
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
-        def filled(**values: Any) -> Any:
-            click.get_current_context().meta[BEGAN] = time.monotonic()
-            options, others = read_tune_options(values, names, parts)
-            return command(options=options, **others)
+    def make() -> Given:
+        params = [_flag(name, texts.get(name)) for name in names]
+        params += [it for kind in parts for it in _part_flags(kind, usual.get(kind))]
+        return Given(params, lambda values: read_tune_options(values, names, parts))
 
-        decorated: Any = filled
-        for kind in reversed(parts):
-            decorated = _part_flags(kind, usual.get(kind))(decorated)
-        for name in reversed(names):
-            decorated = _flag(name, texts.get(name))(decorated)
-        return cast(Command, decorated)
-
-    return decorate
+    return given(make)
 
 
-def read_tune_options(
-    values: Mapping[str, Any], names: Sequence[str], parts: Sequence[str]
-) -> tuple[TuneOptions, dict[str, Any]]:
-    """Options of tuning from the values of a command's parameters, and its other values.
+def read_tune_options(values: Values, names: Sequence[str], parts: Sequence[str]) -> TuneOptions:
+    """Options of tuning from the values of a command's parameters.
 
     Args:
         values: By parameter.
-        names: As of :func:`tune_options`.
+        names: As of :func:`tuning`.
         parts: Likewise.
 
     Raises:
@@ -285,23 +245,18 @@ def read_tune_options(
     """
     from autotune.tuning.options import TuneOptions
 
-    others = dict(values)
-    given = {name: others.pop(name) for name in names}
-    given = {name: value for name, value in given.items() if _is_given(name, value)}
-    if "protocol" in given:
-        given["protocol"] = read_protocol(given["protocol"])
-    chosen = {
-        kind: _read_part(kind, texts=_given_options(kind, others), name=others.pop(kind))
-        for kind in parts
-    }
+    found = {name: values[name] for name in names if _is_given(name, values[name])}
+    if "protocol" in found:
+        found["protocol"] = read_protocol(found["protocol"])
+    chosen = {kind: _read_part(kind, values) for kind in parts}
     if parts:
-        given["parts"] = {kind: part for kind, part in chosen.items() if part is not None}
-    options = TuneOptions(**given)
+        found["parts"] = {kind: part for kind, part in chosen.items() if part is not None}
+    options = TuneOptions(**found)
     _refuse_unasked(options, chosen)
-    return options, others
+    return options
 
 
-def _flag(name: str, text: str | None = None) -> Callable[[Command], Command]:
+def _flag(name: str, text: str | None = None) -> click.Option:
     """The flag of a field of ``TuneOptions``, with its default and its meaning."""
     from autotune.plugins.options import meanings
     from autotune.tuning.options import TuneOptions
@@ -316,7 +271,7 @@ def _flag(name: str, text: str | None = None) -> Callable[[Command], Command]:
     # `python -OO` has no docstrings.
     text = text or meanings(TuneOptions).get(name, "").replace("``", "")
     text = _REFERENCE.sub(r"\1", text)
-    return click.option(flag, name, help=text, **settings)
+    return click.Option([flag, name], help=text, **settings)
 
 
 def _is_given(name: str, value: object) -> bool:
@@ -328,34 +283,21 @@ def _is_given(name: str, value: object) -> bool:
     return value is not None and value != ()
 
 
-def _part_flags(kind: str, usual: str | None) -> Callable[[Command], Command]:
+def _part_flags(kind: str, usual: str | None) -> Iterator[click.Option]:
     """The flags that choose a part, where ``usual`` is the default, and give it options."""
     from autotune.tuning.options import KINDS
 
-    flag = _part_flag(kind)
-
-    def decorate(command: Command) -> Command:
-        options = click.option(
-            f"{flag}-option",
-            f"{kind}_options",
-            metavar="K=V",
-            multiple=True,
-            help=f"Option of the {kind.replace('_', ' ')}; may be repeated.",
-        )
-        default = usual or KINDS[kind]
-        if kind == "cost_model":
-            default += ", or the strategy's own choice"
-        name = click.option(
-            flag, kind, metavar="NAME", show_default=default, help=_PART_TEXTS[kind]
-        )
-        decorated = options(command)
-        for parameter, (_, _, metavar) in reversed(list(_NAMED_OPTIONS.get(kind, {}).items())):
-            named = "--" + parameter.replace("_", "-")
-            text = _NAMED_TEXTS[parameter]
-            decorated = click.option(named, parameter, metavar=metavar, help=text)(decorated)
-        return name(decorated)
-
-    return decorate
+    default = usual or KINDS[kind]
+    if kind == "cost_model":
+        default += ", or the strategy's own choice"
+    flag, text = _part_flag(kind), _PART_TEXTS[kind]
+    yield click.Option([flag, kind], metavar="NAME", show_default=default, help=text)
+    for parameter, (_, _, metavar) in _NAMED_OPTIONS.get(kind, {}).items():
+        named, text = "--" + parameter.replace("_", "-"), _NAMED_TEXTS[parameter]
+        yield click.Option([named, parameter], metavar=metavar, help=text)
+    text = f"Option of the {kind.replace('_', ' ')}; may be repeated."
+    names = [f"{flag}-option", f"{kind}_options"]
+    yield click.Option(names, metavar="K=V", multiple=True, help=text)
 
 
 def _refuse_unasked(options: TuneOptions, parts: Mapping[str, object]) -> None:
@@ -384,15 +326,15 @@ def _part_flag(kind: str) -> str:
     return _PART_FLAGS.get(kind, "--" + kind.replace("_", "-"))
 
 
-def _given_options(kind: str, values: dict[str, Any]) -> list[str]:
+def _given_options(kind: str, values: Values) -> list[str]:
     """Options of a part as texts ``name=value``, those of flags of their own included.
 
     Raises:
         InvalidValueError: a flag is given that belongs to another part than is chosen.
     """
-    texts = list(values.pop(f"{kind}_options"))
-    for parameter, (part, option, _) in _NAMED_OPTIONS.get(kind, {}).items():
-        value = values.pop(parameter)
+    texts = list(values[f"{kind}_options"])
+    for parameter, (part, name, _) in _NAMED_OPTIONS.get(kind, {}).items():
+        value = values[parameter]
         if value is None:
             continue
         if values[kind] != part:
@@ -400,83 +342,56 @@ def _given_options(kind: str, values: dict[str, Any]) -> list[str]:
                 f"--{parameter.replace('_', '-')} is an option of {_part_flag(kind)} {part}: "
                 f"add {_part_flag(kind)} {part}, or leave it out"
             )
-        texts.append(f"{option}={value}")
+        texts.append(f"{name}={value}")
     return texts
 
 
-def _read_part(kind: str, name: str | None, texts: Sequence[str]) -> object:
+def _read_part(kind: str, values: Values) -> object:
     """A user's choice of a part; None for none."""
-    options = read_options(texts, f"{_part_flag(kind)}-option")
+    options = read_options(_given_options(kind, values), f"{_part_flag(kind)}-option")
+    name = values[kind]
     if name is None:
         return options or None
     return (name, options)
 
 
-def database_option(command: Command) -> Command:
-    """``--database FILE`` of a command that makes the file where there is none."""
-    return _flag("database")(command)
+def database_option() -> Any:
+    """The path of ``--database FILE``, of a command that makes the file where there is none."""
+    return _database(None)
 
 
-def existing_database_option(command: Command) -> Command:
-    """``--database FILE`` of a command that only reads it."""
-    text = "Path of the database; by default that of autotune.database, or autotune.db."
-    return _flag("database", text)(command)
+def read_database() -> Any:
+    """The path of ``--database FILE``, of a command that only reads it."""
+    return _database("Path of the database; by default that of autotune.database, or autotune.db.")
 
 
-def progress_options(command: Command) -> Command:
-    """``--progress MODE``, ``--quiet`` and ``--log FILE``."""
-    options = (
-        click.option(
-            "--progress",
-            "progress_mode",
-            type=click.Choice(PROGRESS_MODES),
-            help="How to show progress; by default live on a terminal and plain elsewhere.",
-        ),
-        click.option("--quiet", is_flag=True, help="Show only warnings; as --progress quiet."),
-        click.option(
-            "--log",
-            "log_path",
-            metavar="FILE",
-            type=OutputFile("log"),
-            help="Append every event as a line of JSON; - for standard output.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+def _database(text: str | None) -> Any:
+    return given(lambda: Given([_flag("database", text)], lambda values: values["database"]))
 
 
-def watched(command: Command) -> Command:
-    """Decorates a command itself: it takes what :func:`progress_options` say as ``watching``."""
+def watching_option() -> Any:
+    """An attribute ``Watching``: ``--progress MODE``, ``--quiet`` and ``--log FILE``."""
+    mode = click.Choice(PROGRESS_MODES)
+    text = "How to show progress; by default live on a terminal and plain elsewhere."
+    log = "Append every event as a line of JSON; - for standard output."
+    params = [
+        click.Option(["--progress", "progress_mode"], type=mode, help=text),
+        click.Option(["--quiet"], is_flag=True, help="Show only warnings; as --progress quiet."),
+        click.Option(["--log", "log_path"], metavar="FILE", type=OutputFile("log"), help=log),
+    ]
 
-    @functools.wraps(command)
-    def watching(
-        *, progress_mode: str | None, quiet: bool, log_path: str | None, **values: Any
-    ) -> Any:
+    def read(values: Values) -> Watching:
         from autotune.cli.watching import Watching
 
-        return command(watching=Watching.read(progress_mode, quiet, log_path), **values)
+        return Watching.read(values["progress_mode"], values["quiet"], values["log_path"])
 
-    return cast(Command, watching)
-
-
-def shape_option(command: Command) -> Command:
-    """``--shape k=v,...``."""
-    return click.option(
-        "--shape",
-        metavar="K=V,...",
-        multiple=True,
-        help="Shape of the workload, such as m=512,n=512,k=512.",
-    )(command)
+    return given(lambda: Given(params, read))
 
 
-def space_option(command: Command) -> Command:
+def space_option() -> Any:
     """``--space NAME``, of commands that show a space and do not search it."""
-    return click.option(
-        "--space",
-        metavar="NAME",
-        help="The search space; sketch+RULE adds a sketch rule of a plugin.  [default: sketch]",
-    )(command)
+    text = "The search space; sketch+RULE adds a sketch rule of a plugin.  [default: sketch]"
+    return option("--space NAME", text)
 
 
 def read_shape(texts: Sequence[str]) -> dict[str, str]:
@@ -499,11 +414,12 @@ def read_options(texts: Sequence[str], option: str) -> dict[str, Any]:
             raise InvalidValueError(f"{option} {text!r} is not of the form name=value")
         if name in values:
             raise InvalidValueError(f"{option} names {name!r} twice")
-        values[name] = _value(value)
+        values[name] = read_value(value)
     return values
 
 
-def _value(text: str) -> Any:
+def read_value(text: str) -> Any:
+    """A value that is a JSON number or boolean, else the text itself."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import errno
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from autotune.errors import AutotuneError
 from autotune.ir.printable import printable
 
 if TYPE_CHECKING:
     from autotune.process.interrupts import TuningInterrupted
     from autotune.report import Table
 
-__all__ = ["Output", "notify", "notify_interrupted", "warn", "write_text"]
+__all__ = ["Output", "drawing", "notify", "notify_interrupted", "warn", "write_text"]
 
+_LIBRARIES = ("jinja2", "matplotlib")
 _STYLES = {
     "ok": "green",
     "warning": "yellow",
@@ -73,6 +77,29 @@ def write_text(path: str, text: str) -> None:
         return
     with replacing(path) as stream:
         stream.write(text.encode())
+
+
+@contextmanager
+def drawing(what: str) -> Iterator[None]:
+    """Say what to install, where a library that draws or writes pages is missing in the body.
+
+    Args:
+        what: What is made with it, such as ``"a plot is made"``.
+
+    Raises:
+        AutotuneError: such a library is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in _LIBRARIES:
+            raise
+        from autotune.plugins.installing import install_extra
+
+        raise AutotuneError(
+            f"{what} with {library}, which is not installed: run {install_extra('report')}"
+        ) from error
 
 
 class Output:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LiveNetworkProgress",
     "LiveProgress",
+    "NetworkState",
     "PlainNetworkProgress",
     "PlainProgress",
     "ReadingLines",
@@ -110,6 +111,12 @@ class TaskState:
         self.compared: LeadersCompared | None = None
         self.finished = ""
 
+    @property
+    def latency(self) -> float | None:
+        """Seconds of one call: the best candidate or the baseline, whichever is faster."""
+        known = [it for it in (self.best, self.baseline) if it is not None]
+        return min(known, default=None)
+
     def note_baseline(self, event: BaselineMeasured) -> None:
         """Keep the fastest of the baselines."""
         latency = event.outcome.latency
@@ -164,16 +171,10 @@ class TaskState:
 
 
 class RunState:
-    """All tasks of a run, by name, in the order in which they began.
-
-    Of a network, also the tasks that it was cut into, in the order of their first calls.
-    """
+    """All tasks of a run, by name, in the order in which they began."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, TaskState] = {}
-        self.network = ""
-        self.facts: dict[str, NetworkTaskFacts] = {}
-        self._answered: dict[str, AnsweredFromRecords] = {}
         self.names = TaskNames()
         self.elapsed = 0.0
         self.seconds: Mapping[str, float] = {}
@@ -186,12 +187,7 @@ class RunState:
 
     def update(self, event: Event) -> None:
         """Take in one event."""
-        if isinstance(event, NetworkLoaded):
-            self.network = event.network
-            self.facts = {facts.name: facts for facts in event.tasks}
-        elif isinstance(event, AnsweredFromRecords):
-            self._answered[event.task] = event
-        elif isinstance(event, RunStarted):
+        if isinstance(event, RunStarted):
             self.tasks[event.task] = TaskState(event)
             self.elapsed = self._resumed_seconds = event.resumed_seconds
         elif isinstance(event, WorkersReady):
@@ -267,35 +263,57 @@ class RunState:
         """Shares of the time; "" before that is known."""
         return share_text(self.seconds)
 
+
+class NetworkState(RunState):
+    """The tasks of a run on a network, and the sum of occurrences x latency over them.
+
+    Attributes:
+        network: What a person calls the network; "" before it is loaded.
+        facts: Its tasks by name, in order of their first call.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = ""
+        self.facts: dict[str, NetworkTaskFacts] = {}
+        self._answered: dict[str, AnsweredFromRecords] = {}
+
+    def update(self, event: Event) -> None:
+        """Take in one event."""
+        super().update(event)
+        if isinstance(event, NetworkLoaded):
+            self.network = event.network
+            self.facts = {facts.name: facts for facts in event.tasks}
+        elif isinstance(event, AnsweredFromRecords):
+            self._answered[event.task] = event
+
     @property
-    def known_trials(self) -> int:
-        """Trials of all tasks, those of runs that records have answered included."""
+    def recorded(self) -> int:
+        """Trials of all tasks, those of a run that answers included."""
         return self.trials + sum(it.trials for it in self._answered.values())
 
     def latency_of(self, task: str) -> float | None:
-        """Seconds of one call: the best candidate or the baseline, whichever is faster."""
-        if task in self._answered:
-            best = self._answered[task].best
-            return None if best is None else best.latency
-        state = self.tasks.get(task)
-        known = [] if state is None else [state.best, state.baseline]
-        return min((it for it in known if it is not None), default=None)
+        """Seconds of one call of a task; None where that is not known."""
+        if task in self.tasks:
+            return self.tasks[task].latency
+        answer = self._answered.get(task)
+        return answer.best.latency if answer and answer.best else None
 
-    def total_of(self, task: str) -> float | None:
-        """Seconds of all calls of a task of the network in one inference."""
+    def total(self, task: str) -> float | None:
+        """Seconds of all calls of a task in one inference."""
         latency = self.latency_of(task)
         return None if latency is None else latency * self.facts[task].occurrences
 
     @property
     def unknown(self) -> int:
-        """Number of tasks of the network that are tuned and have no latency yet."""
-        begun = self.facts.keys() & (self.tasks.keys() | self._answered.keys())
+        """Number of tasks that are tuned and have no latency yet."""
+        begun = self.facts.keys() & {*self.tasks, *self._answered}
         return sum(self.latency_of(task) is None for task in begun)
 
     @property
     def latency(self) -> float | None:
         """Estimated seconds of one inference, of what is known; None where nothing is."""
-        totals = [total for it in self.facts if (total := self.total_of(it)) is not None]
+        totals = [total for task in self.facts if (total := self.total(task)) is not None]
         return sum(totals) if totals else None
 
     def shares(self) -> Mapping[str, float]:
@@ -303,13 +321,13 @@ class RunState:
 
         Before anything is known, the part in the flop.
         """
-        parts = {name: self.total_of(name) or 0.0 for name in self.facts}
         whole = self.latency
-        if not whole:
-            parts = {name: it.occurrences * it.flop for name, it in self.facts.items()}
-            whole = sum(parts.values()) or 1.0
-        shares = {name: part / whole for name, part in parts.items()}
-        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+        if whole:
+            parts = {task: (self.total(task) or 0.0) / whole for task in self.facts}
+        else:
+            flop = {name: it.occurrences * it.flop for name, it in self.facts.items()}
+            parts = {name: value / (sum(flop.values()) or 1.0) for name, value in flop.items()}
+        return dict(sorted(parts.items(), key=lambda item: -item[1]))
 
 
 def compared_text(event: LeadersCompared) -> str:
@@ -389,15 +407,21 @@ class LiveProgress:
     Args:
         stream: The terminal.
         clock: Monotonic seconds.
+        state: Where the events are taken in; by default a new one.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        state: RunState | None = None,
+    ) -> None:
         from rich.console import Console
         from rich.live import Live
 
         self._clock = clock
         self._drawn = clock() - _REDRAW_SECONDS
-        self._state = RunState()
+        self._state = RunState() if state is None else state
         self._recent: list[str] = []
         self._console = Console(file=stream, highlight=False)
         self._live = Live(console=self._console, get_renderable=self._render, auto_refresh=False)
@@ -591,7 +615,7 @@ class NetworkRemarks:
         self._reading = ReadingLines(verbose)
         self._said: set[type[Event]] = set()
 
-    def __call__(self, event: Event, run: RunState) -> str:
+    def __call__(self, event: Event, run: NetworkState) -> str:
         """The line on an event; "" where it has none."""
         if text := self._reading.text(event):
             return text
@@ -627,7 +651,7 @@ def loaded_text(event: NetworkLoaded) -> str:
     return f"{text}, of which {len(left)} {verb} not tuned" if left else text
 
 
-def total_text(run: RunState) -> str:
+def total_text(run: NetworkState) -> str:
     """``"total latency 8.31 ms estimated"``; how many tasks it lacks."""
     if run.latency is None:
         return ""
@@ -666,11 +690,12 @@ class ReadingLines:
         return f"{event.network}: read; its graph is being prepared"
 
 
-class PlainNetworkProgress(PlainProgress):
+class PlainNetworkProgress:
     """Writes a line for every round, with the estimated latency of the network."""
 
     def __init__(self, stream: TextIO, verbose: bool = False) -> None:
-        super().__init__(stream)
+        self._stream = stream
+        self._state = NetworkState()
         self._remarks = NetworkRemarks(verbose)
         self._latest = ""
 
@@ -680,21 +705,19 @@ class PlainNetworkProgress(PlainProgress):
         if isinstance(event, TrialFinished):
             self._latest = event.task
         if isinstance(event, (CheckpointSaved, RunFinished)) and self._latest:
-            self._show_round()
+            self._show_round(self._latest)
+            self._latest = ""
         text = self._remarks(event, self._state)
         if text:
             notify(text, self._stream)
 
-    def _show_round(self) -> None:
-        run, task = self._state, self._latest
-        self._latest = ""
-        state = run.tasks[task]
+    def _show_round(self, task: str) -> None:
+        run, state = self._state, self._state.tasks[task]
         facts = run.facts.get(task)
         calls = f"{facts.occurrences} x " if facts else ""
-        latency = run.latency_of(task) if facts else state.best
         texts = (
             run.done_text(run.trials),
-            f"{calls}{formats.seconds(latency)}",
+            f"{calls}{formats.seconds(state.latency if facts else state.best)}",
             state.count_text,
             total_text(run),
             run.time_text,
@@ -706,21 +729,23 @@ class LiveNetworkProgress(LiveProgress):
     """Redraws one table over the tasks of a network in place, those of the largest share first."""
 
     def __init__(
-        self, stream: TextIO, verbose: bool = False, clock: Callable[[], float] | None = None
+        self, stream: TextIO, verbose: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(stream, *([] if clock is None else [clock]))
+        self._network = NetworkState()
+        super().__init__(stream, clock, self._network)
         self._remarks = NetworkRemarks(verbose)
 
     def _remark(self, event: Event) -> str:
-        return self._remarks(event, self._state)
+        return self._remarks(event, self._network)
 
     def _shown(self) -> tuple[RenderableType, list[str]]:
-        shares = self._state.shares()
-        names = [name for name in shares if name in self._state.tasks]
+        run = self._network
+        shares = run.shares()
+        names = [name for name in shares if name in run.tasks]
         most = max(self._console.height - _LINES_BESIDE_ROWS, _LEAST_ROWS)
         hidden = len(names) - most
         below = [f"and {hidden} tasks of smaller shares"] if hidden > 0 else []
-        below += [text for text in (total_text(self._state),) if text]
+        below += [text for text in (total_text(run),) if text]
         names = names[:most]
         latest = self._recent[-1] if self._recent else ""
         bold = names.index(latest) if latest in names else None
@@ -728,14 +753,14 @@ class LiveNetworkProgress(LiveProgress):
         return _drawn(_NETWORK_COLUMNS, rows, bold), below
 
     def _network_row(self, task: str, share: float) -> tuple[str, ...]:
-        run, state = self._state, self._state.tasks[task]
+        run, state = self._network, self._network.tasks[task]
         return (
             task,
             str(run.facts[task].occurrences),
             formats.percent(share, 1.0),
             str(state.trials),
-            formats.seconds(run.latency_of(task)),
-            formats.seconds(run.total_of(task)),
+            formats.seconds(state.latency),
+            formats.seconds(run.total(task)),
             state.count_text,
             state.gain_text.removesuffix("x"),
         )
@@ -770,7 +795,7 @@ class TotalLatencyLog:
 
     def __init__(self, file: LineFile) -> None:
         self._file = file
-        self._state = RunState()
+        self._run = NetworkState()
         self._written: float | None = None
 
     @property
@@ -778,14 +803,14 @@ class TotalLatencyLog:
         """Say why nothing was written; "" where something was."""
         if self._written is not None:
             return ""
-        unknown = self._state.unknown
+        unknown = self._run.unknown
         if not unknown:
             return "no task was tuned"
         return f"{unknown} task{'s' if unknown > 1 else ''} that were tuned got no latency"
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
-        run = self._state
+        run = self._run
         run.update(event)
         latency = run.latency
         if run.unknown or latency is None or latency == self._written:
@@ -793,7 +818,7 @@ class TotalLatencyLog:
         if self._written is None and self._file.is_empty:
             self._file.write(TOTALS_HEAD)
         self._written = latency
-        self._file.write(f"{run.elapsed:.3f}\t{run.known_trials}\t{latency:.9g}")
+        self._file.write(f"{run.elapsed:.3f}\t{run.recorded}\t{latency:.9g}")
 
 
 @contextmanager

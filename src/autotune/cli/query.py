@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import field, frozen
+from attrs import frozen
 
+from autotune.cli.arguments import option
 from autotune.cli.destinations import InputFile
-from autotune.cli.options import existing_database_option, read_shape, shape_option
-from autotune.cli.programs import asked_program, program_options, read_workload
-from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.cli.options import read_database, read_shape
+from autotune.cli.output import warn
+from autotune.cli.programs import AskedProgram, read_workload
+from autotune.errors import InvalidValueError, UnknownNameError, did_you_mean, near_matches
 
 if TYPE_CHECKING:
     from autotune.store.database import Database, RecordFilter
@@ -21,14 +23,13 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_THREADS",
     "Query",
+    "Selected",
     "chosen_record",
     "open_for_reading",
-    "query_options",
     "record_json",
-    "record_options",
+    "record_option",
 ]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 # More than any machine has.
 MOST_THREADS = 1 << 20
 
@@ -39,72 +40,57 @@ def open_for_reading(database: str) -> Database:
     Raises:
         DatabaseError: it cannot be read.
     """
-    from autotune.cli.output import warn
     from autotune.store.sqlite import open_database
 
     return open_database(database, read_only=True, warn=warn)
 
 
-def query_options(command: Command) -> Command:
-    """Add the options; the command receives their values as keyword arguments of `Query.read`."""
-    target = click.option(
-        "--target", type=InputFile(), help="cpu for this machine, a preset, or a JSON file."
+def record_option() -> Any:
+    """``--record RUN/TRIAL``, which :func:`chosen_record` reads."""
+    return option("--record RUN/TRIAL", "A record, as `best` names it.")
+
+
+@frozen
+class Selected(AskedProgram):
+    """Records of a database that a command line names; what it leaves out matches everything.
+
+    Attributes:
+        target: ``--target``.
+        backend: ``--backend``.
+        threads: ``--threads``.
+        database: ``--database``.
+    """
+
+    target: str | None = option(
+        "--target", "cpu for this machine, a preset, or a JSON file.", InputFile()
     )
-    return _record_options(command, target)
-
-
-def record_options(command: Command) -> Command:
-    """Add all options of :func:`query_options` but ``--target``."""
-    return _record_options(command)
-
-
-def _record_options(command: Command, *more: Callable[[Command], Command]) -> Command:
-    options: tuple[Callable[[Command], Command], ...] = (
-        click.argument("workload", required=False),
-        shape_option,
-        click.option("--dtype", help="Element type."),
-        program_options,
-        *more,
-        click.option("--backend", help="Name of the backend."),
-        click.option(
-            "--threads", type=click.IntRange(1, MOST_THREADS), help="Threads the program ran on."
-        ),
-        existing_database_option,
+    backend: str | None = option("--backend", "Name of the backend.")
+    threads: int | None = option(
+        "--threads", "Threads the program ran on.", click.IntRange(1, MOST_THREADS)
     )
-    for decorate in reversed(options):
-        command = decorate(command)
-    return command
+    database: str = read_database()
 
 
 @frozen
 class Query:
-    """Choice of records; None and missing parameters match everything."""
+    """Choice of records.
 
-    workload: str | None = None
-    digest: str | None = None
-    parameters: dict[str, Any] = field(factory=dict)
-    target: str | None = None
-    backend: str | None = None
-    threads: int | None = None
-    status: str | None = "ok"
-    protocol: str | None = None
-    run_id: str | None = None
+    Attributes:
+        where: What a database is asked for.
+        parameters: Values that parameters of the workload have.
+    """
+
+    where: RecordFilter
+    parameters: dict[str, Any]
 
     @staticmethod
     def read(
-        workload: str | None,
-        shape: tuple[str, ...],
-        dtype: str | None,
-        mlir_path: str | None,
-        function: str | None,
-        target: str | None,
-        backend: str | None,
-        threads: int | None,
+        asked: Selected,
         status: str | None = "ok",
         protocol: str | None = None,
         run_id: str | None = None,
     ) -> Query:
-        """From the options' values.
+        """From a command line.
 
         Raises:
             InvalidValueError: a shape is given without a workload, or is not made of integers; a
@@ -112,33 +98,42 @@ class Query:
             UnknownNameError: the shape names something that the workload does not have.
             UnsupportedWorkload: a program in a file cannot be expressed.
         """
-        program = asked_program(workload, shape, dtype, mlir_path, function)
-        parameters: dict[str, Any] = dict(read_shape(shape))
-        if parameters and workload is None:
+        from autotune.store.database import RecordFilter
+
+        program = asked.file()
+        parameters: dict[str, Any] = dict(read_shape(asked.shape))
+        if parameters and asked.workload is None:
             raise InvalidValueError("--shape needs a workload, such as gemm")
-        if workload is not None:
-            parameters = _checked_shape(workload, parameters)
-        if dtype is not None:
-            parameters["dtype"] = dtype
+        if asked.workload is not None:
+            parameters = _checked_shape(asked.workload, parameters)
+        if asked.dtype is not None:
+            parameters["dtype"] = asked.dtype
         fingerprint = None
-        if target is not None:
+        if asked.target is not None:
             from autotune.tuning.options import described_target
 
-            fingerprint = described_target(target, threads).fingerprint
-        digest = None if program is None else read_workload(program).digest
-        return Query(
-            workload, digest, parameters, fingerprint, backend, threads, status, protocol, run_id
+            fingerprint = described_target(asked.target, asked.threads).fingerprint
+        where = RecordFilter(
+            workload=None if program is None else read_workload(program).digest,
+            workload_name=asked.workload,
+            target=fingerprint,
+            backend=asked.backend,
+            threads=asked.threads,
+            protocol=protocol,
+            run_id=run_id,
+            status=status,
         )
+        return Query(where, parameters)
 
     def select(self, database: Database) -> Iterable[Record]:
         """The records that match, in the order in which they were measured."""
-        return filter(self._matches, database.records(self._where()))
+        return filter(self._matches, database.records(self.where))
 
     def everything(self, database: Database) -> Iterable[Record]:
         """Records that :meth:`select` gives, then those of baselines that match."""
         yield from self.select(database)
-        for record in filter(self._matches, database.baseline_records(self._where())):
-            if self.status in (None, record.outcome.status):
+        for record in filter(self._matches, database.baseline_records(self.where)):
+            if self.where.status in (None, record.outcome.status):
                 yield record
 
     def best(self, database: Database) -> list[Record]:
@@ -147,39 +142,23 @@ class Query:
         However many records there are, few are read.
         """
         # What a shape leaves out are whole workloads.
-        return list(filter(self._matches, database.best_of_each(self._where())))
+        return list(filter(self._matches, database.best_of_each(self.where)))
 
     def fastest(self, database: Database) -> list[Record]:
         """Return the best records as :meth:`best`, of candidates only."""
-        return list(filter(self._matches, database.fastest_of_each(self._where())))
+        return list(filter(self._matches, database.fastest_of_each(self.where)))
 
     def none_matches(self, database: Database) -> str:
         """Says that no valid record matches, and which workloads have one if this one has none."""
-        from autotune.errors import did_you_mean, near_matches
-
-        said = f"no valid record in {database.location} matches"
-        if self.workload is None:
+        name, said = self.where.workload_name, f"no valid record in {database.location} matches"
+        if name is None:
             return said
         names = {it.candidate.sketch.workload.name for it in database.best_of_each()}
-        if not names or self.workload in names:
+        if not names or name in names:
             return said
         listed = ", ".join(sorted(names))
-        hint = did_you_mean(near_matches(self.workload, names))
+        hint = did_you_mean(near_matches(name, names))
         return f"{said}; workloads with one: {listed}{hint and '.' + hint}"
-
-    def _where(self) -> RecordFilter:
-        from autotune.store.database import RecordFilter
-
-        return RecordFilter(
-            workload=self.digest,
-            workload_name=self.workload,
-            target=self.target,
-            backend=self.backend,
-            threads=self.threads,
-            protocol=self.protocol,
-            run_id=self.run_id,
-            status=self.status,
-        )
 
     def _matches(self, record: Record) -> bool:
         parameters = record.candidate.sketch.workload.parameters

@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from attrs import frozen
 
-from autotune.cli.app import CommandGroup
+from autotune.cli.app import NOTHING_FOUND, OK, CommandGroup
+from autotune.cli.arguments import argument, command_of, nested, option
 from autotune.cli.destinations import InputFile, OutputFile
-from autotune.cli.options import database_option, existing_database_option, json_option
-from autotune.cli.query import Query, open_for_reading, query_options
+from autotune.cli.options import database_option, read_database
+from autotune.cli.output import Output, notify, warn
+from autotune.cli.query import Query, Selected, open_for_reading
+from autotune.errors import DatabaseDamaged, InvalidValueError, PluginError, UnknownNameError
 from autotune.store.statuses import OUTCOME_STATUSES
 
 if TYPE_CHECKING:
     from autotune.backends import Backend, ExportReport
-    from autotune.cli.output import Output
     from autotune.report import Table
     from autotune.store.failures import FailureGroup
     from autotune.store.jsonl import BadLine, ImportReport
@@ -51,59 +54,48 @@ Examples:
 """
 
 
-@click.command("export", epilog=EXPORT_EPILOG)
-@click.argument("path", metavar="FILE|-", type=OutputFile("records"))
-@query_options
-@click.option(
-    "--status",
-    type=click.Choice(("any", *OUTCOME_STATUSES)),
-    help="Only records of this outcome.  [default: any; ok in a backend's format]",
-)
-@click.option("--protocol", metavar="NAME", help="Measuring protocol, such as warm-3.")
-@click.option("--run", "run_id", metavar="RUN", help="Only records of this run.")
-@click.option("--best-only", is_flag=True, help="The fastest of each workload only.")
-@click.option(
-    "--format",
-    "format_name",
-    metavar="NAME",
-    default=JSON_LINES,
-    show_default=True,
-    help="jsonl, or a format that the backend of the records offers.",
-)
-@json_option
-def export(
-    path: str,
-    database: str,
-    status: str | None,
-    best_only: bool,
-    format_name: str,
-    json_path: str | None,
-    **options: Any,
-) -> int:
+@frozen
+class _Export:
+    path: str = argument("FILE|-", OutputFile("records"))
+    selected: Selected = nested(Selected)
+    status: str | None = option(
+        "--status",
+        "Only records of this outcome.  [default: any; ok in a backend's format]",
+        click.Choice(("any", *OUTCOME_STATUSES)),
+    )
+    protocol: str | None = option("--protocol NAME", "Measuring protocol, such as warm-3.")
+    run_id: str | None = option("--run RUN", "Only records of this run.")
+    best_only: bool = option("--best-only", "The fastest of each workload only.")
+    format_name: str = option(
+        "--format NAME",
+        "jsonl, or a format that the backend of the records offers.",
+        shown=JSON_LINES,
+    )
+
+
+@command_of("export", _Export, EXPORT_EPILOG)
+def export(asked: _Export, output: Output) -> int:
     """Write records to FILE, one JSON object per line; - for standard output.
 
     The file appears when complete. With --format, the output is for other tools: a
     folder for TVM's MetaSchedule, schedules for mlir-opt. See `autotune export` for code.
     """
-    from autotune.cli.output import Output
-    from autotune.errors import InvalidValueError
-
-    to_backend = format_name != JSON_LINES
-    wanted = status or ("ok" if to_backend or best_only else "any")
-    if best_only and wanted != "ok":
+    to_backend = asked.format_name != JSON_LINES
+    wanted = asked.status or ("ok" if to_backend or asked.best_only else "any")
+    if asked.best_only and wanted != "ok":
         raise InvalidValueError(f"--best-only is for valid records, not for --status {wanted}")
-    query = Query.read(status=None if wanted == "any" else wanted, **options)
-    output = Output(json_path, path)
-    with open_for_reading(database) as opened:
-        records: Iterable[Record] = query.best(opened) if best_only else query.everything(opened)
+    status = None if wanted == "any" else wanted
+    query = Query.read(asked.selected, status, asked.protocol, asked.run_id)
+    with open_for_reading(asked.selected.database) as opened:
+        records: Iterable[Record] = (
+            query.best(opened) if asked.best_only else query.everything(opened)
+        )
         if to_backend:
-            return _export_by_backend(output, records, format_name, path, query.backend)
-        return _export_lines(output, records, path, database)
+            return _export_by_backend(output, records, asked)
+        return _export_lines(output, records, asked.path, asked.selected.database)
 
 
 def _export_lines(output: Output, records: Iterable[Record], path: str, database: str) -> int:
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import notify
     from autotune.store.jsonl import write_lines
 
     count = 0
@@ -119,24 +111,20 @@ def _export_lines(output: Output, records: Iterable[Record], path: str, database
     return OK
 
 
-def _export_by_backend(
-    output: Output, records: Iterable[Record], format_name: str, path: str, given: str | None
-) -> int:
+def _export_by_backend(output: Output, records: Iterable[Record], asked: _Export) -> int:
     from autotune.backends import ExportReport
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import notify
-    from autotune.errors import InvalidValueError, UnknownNameError
     from autotune.plugins.guarded_parts import hold
     from autotune.plugins.parts import recorded_part
     from autotune.tuning.foreign_programs import export_records
 
+    format_name, path = asked.format_name, asked.path
     found = iter(records)
     first = next(found, None)
     report = ExportReport(0, (), ())
     if path == "-":
         raise InvalidValueError(f"format {format_name!r} cannot be written to standard output")
     if first is not None:
-        recorded = recorded_part("backend", first.key.backend, given)
+        recorded = recorded_part("backend", first.key.backend, asked.selected.backend)
         writers = _writers(hold("backend", recorded), first.key.backend)
         if format_name not in writers:
             raise UnknownNameError("export format", format_name, (JSON_LINES, *writers))
@@ -187,8 +175,6 @@ def _report_json(report: ExportReport, format_name: str, path: str) -> dict[str,
 
 
 def _of_one_backend(first: Record, others: Iterator[Record], progress: Any) -> Iterator[Record]:
-    from autotune.errors import InvalidValueError
-
     yield first
     for count, record in enumerate(others, start=1):
         if record.key.backend != first.key.backend:
@@ -200,56 +186,43 @@ def _of_one_backend(first: Record, others: Iterator[Record], progress: Any) -> I
         yield record
 
 
-@click.command("import", epilog=IMPORT_EPILOG)
-@click.argument("path", metavar="FILE|-", type=InputFile())
-@database_option
-@click.option(
-    "--format",
-    "format_name",
-    metavar="NAME",
-    default=JSON_LINES,
-    show_default=True,
-    help="jsonl, or a format of another tool that a backend reads.",
-)
-@click.option(
-    "--target",
-    type=InputFile(),
-    help="What another tool's records are taken for: cpu for this machine, a preset, or a JSON "
-    "file.  [default: cpu]",
-)
-@click.option("--skip-bad", is_flag=True, help="Succeed despite records that are left out.")
-@json_option
-def import_(
-    path: str,
-    database: str,
-    format_name: str,
-    target: str | None,
-    skip_bad: bool,
-    json_path: str | None,
-) -> int:
+@frozen
+class _Import:
+    path: str = argument("FILE|-", InputFile())
+    database: str = database_option()
+    format_name: str = option(
+        "--format NAME",
+        "jsonl, or a format of another tool that a backend reads.",
+        shown=JSON_LINES,
+    )
+    target: str | None = option(
+        "--target",
+        "What another tool's records are taken for: cpu for this machine, a preset, or a JSON "
+        "file.  [default: cpu]",
+        InputFile(),
+    )
+    skip_bad: bool = option("--skip-bad", "Succeed despite records that are left out.")
+
+
+@command_of("import", _Import, IMPORT_EPILOG)
+def import_(asked: _Import, output: Output) -> int:
     """Add the records of FILE to the database, which is made if it does not exist.
 
     Known records are skipped. Lines that hold no record are named and
     skipped; the status is then 1, unless --skip-bad is given. With
     --format, FILE is what another tool wrote: a folder of TVM's MetaSchedule.
     """
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output
-    from autotune.errors import InvalidValueError
-
-    output = Output(json_path)
-    if format_name != JSON_LINES:
-        left_out = _import_by_backend(output, path, database, format_name, target or "cpu")
-    elif target is not None:
+    if asked.format_name != JSON_LINES:
+        left_out = _import_by_backend(output, asked)
+    elif asked.target is not None:
         raise InvalidValueError("--target is for formats of other tools: a record names its own")
     else:
-        left_out = _import_lines(output, path, database)
-    return NOTHING_FOUND if left_out and not skip_bad else OK
+        left_out = _import_lines(output, asked.path, asked.database)
+    return NOTHING_FOUND if left_out and not asked.skip_bad else OK
 
 
 def _import_lines(output: Output, path: str, database: str) -> int:
     """Add records of JSON lines; returns how many lines hold none."""
-    from autotune.cli.output import notify
     from autotune.store.jsonl import read_lines
 
     bad: list[BadLine] = []
@@ -280,23 +253,20 @@ def _import_lines(output: Output, path: str, database: str) -> int:
     return report.bad
 
 
-def _import_by_backend(
-    output: Output, path: str, database: str, format_name: str, target: str
-) -> int:
+def _import_by_backend(output: Output, asked: _Import) -> int:
     """Add what a backend reads of another tool's records; returns how many it leaves out."""
-    from autotune.cli.output import notify
-    from autotune.errors import InvalidValueError
     from autotune.tuning.foreign_programs import imported_records
     from autotune.tuning.options import described_target
 
+    path, format_name = asked.path, asked.format_name
     if path == "-":
         raise InvalidValueError(f"format {format_name!r} cannot be read from standard input")
     if not Path(path).exists():
         raise InvalidValueError(f"{path!r} cannot be read: No such file or directory")
     backend = _importing_backend(format_name)
-    described, now = described_target(target, None), time.time()
+    described, now = described_target(asked.target or "cpu", None), time.time()
     with imported_records(Path(path), format_name, backend, described, now) as (lines, refused):
-        report = _add(lines, database, _refuse_line)
+        report = _add(lines, asked.database, _refuse_line)
     reasons: dict[str, list[str]] = {}
     for where, reason in refused:
         reasons.setdefault(reason, []).append(where)
@@ -304,7 +274,7 @@ def _import_by_backend(
         {
             "format": format_name,
             "file": path,
-            "database": database,
+            "database": asked.database,
             "added": report.added,
             "known": report.known,
             "refused": [{"record": where, "reason": reason} for where, reason in refused],
@@ -316,7 +286,7 @@ def _import_by_backend(
     if len(reasons) > NAMED:
         notify(f"autotune: and others are left out for {len(reasons) - NAMED} more reasons")
     output.say(
-        f"{_records(report.added)} added to {database}, {report.known} were there already, "
+        f"{_records(report.added)} added to {asked.database}, {report.known} were there already, "
         f"{len(refused)} left out"
     )
     return len(refused)
@@ -328,7 +298,6 @@ def _importing_backend(format_name: str) -> str:
     Raises:
         UnknownNameError: none does.
     """
-    from autotune.errors import PluginError, UnknownNameError
     from autotune.plugins.guarded_parts import create_held_part
     from autotune.plugins.manager import manager
 
@@ -343,15 +312,12 @@ def _importing_backend(format_name: str) -> str:
 
 
 def _refuse_line(line: BadLine) -> None:
-    from autotune.errors import PluginError
-
     raise PluginError(f"the backend read no record in what it was given: {line.reason}")
 
 
 def _add(
     lines: Iterable[Record | BadLine], database: str, on_bad: Callable[[BadLine], None]
 ) -> ImportReport:
-    from autotune.cli.output import warn
     from autotune.store.jsonl import import_lines
     from autotune.store.sqlite import open_database
 
@@ -359,22 +325,22 @@ def _add(
         return import_lines(lines, opened, on_bad, progress)
 
 
-@click.command("list", epilog=LIST_EPILOG)
-@query_options
-@json_option
-def list_(database: str, json_path: str | None, **options: Any) -> int:
+@frozen
+class _List:
+    selected: Selected = nested(Selected)
+
+
+@command_of("list", _List, LIST_EPILOG)
+def list_(asked: _List, output: Output) -> int:
     """List recorded workloads with their number of records, the best, and what untuned is."""
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify
     from autotune.report import holdings_table, summarize
 
-    query = Query.read(status=None, **options)
-    with open_for_reading(database) as opened:
+    query = Query.read(asked.selected, status=None)
+    with open_for_reading(asked.selected.database) as opened:
         holdings = summarize(query.everything(opened))
-    output = Output(json_path)
     output.json([holding.to_json() for holding in holdings])
     if not holdings:
-        notify(f"autotune: no record in {database} matches")
+        notify(f"autotune: no record in {asked.selected.database} matches")
         return NOTHING_FOUND
     output.table(holdings_table(holdings))
     return OK
@@ -397,8 +363,6 @@ def _target(path: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _source(path: str) -> Iterator[BinaryIO]:
-    from autotune.errors import InvalidValueError
-
     if path == "-":
         yield sys.stdin.buffer
         return
@@ -432,17 +396,17 @@ Example:
 """
 
 
-@click.command("runs", epilog=RUNS_EPILOG)
-@existing_database_option
-@json_option
-def runs(database: str, json_path: str | None) -> int:
+@frozen
+class _Database:
+    path: str = read_database()
+
+
+@command_of("runs", _Database, RUNS_EPILOG)
+def runs(asked: _Database, output: Output) -> int:
     """List runs of the tuner, and which of them the same call would continue."""
-    from autotune.cli.app import OK
-    from autotune.cli.output import Output
     from autotune.report import Table
 
-    output = Output(json_path)
-    with open_for_reading(database) as opened:
+    with open_for_reading(asked.path) as opened:
         found = [_as_json(run) for run in opened.runs()]
     output.json(found)
     heads = ("run", "tasks", "strategy", "space", "seed>", "trials>", "status", "note")
@@ -495,20 +459,14 @@ Examples:
 """
 
 
-@click.command("check", epilog=CHECK_EPILOG)
-@existing_database_option
-@json_option
-def check(database: str, json_path: str | None) -> int:
+@command_of("check", _Database, CHECK_EPILOG)
+def check(asked: _Database, output: Output) -> int:
     """Read the whole database and verify its checksums; nothing is written.
 
     The status is 1 where it is damaged. A command that writes to a damaged database recovers
     what can be read and keeps the damaged file beside it.
     """
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify
-    from autotune.errors import DatabaseDamaged
-
-    output = Output(json_path)
+    database = asked.path
     try:
         with open_for_reading(database) as opened:
             opened.check()
@@ -535,26 +493,24 @@ Examples:
 """
 
 
-@click.command("convert", epilog=CONVERT_EPILOG)
-@click.argument("source", metavar="SPACE", type=InputFile())
-@click.argument("path", metavar="FILE", type=OutputFile("space"))
-@click.option(
-    "--parameters",
-    "described_by",
-    metavar="FILE",
-    type=InputFile(),
-    help="A T1 file with the parameters and constraints of the space, which are checked.",
-)
-@json_option
-def convert(source: str, path: str, described_by: str | None, json_path: str | None) -> int:
+@frozen
+class _Convert:
+    source: str = argument("SPACE", InputFile())
+    path: str = argument("FILE", OutputFile("space"))
+    described_by: str | None = option(
+        "--parameters FILE",
+        "A T1 file with the parameters and constraints of the space, which are checked.",
+        InputFile(),
+    )
+
+
+@command_of("convert", _Convert, CONVERT_EPILOG)
+def convert(asked: _Convert, output: Output) -> int:
     """Write the recorded space in SPACE to FILE, in the format that its name ends in.
 
     SPACE is a cache of Kernel Tuner or a T4 file; FILE ends in .json (a cache), .t4.json, or
     .t1.json for the parameters and constraints alone. Either may end in .gz, too.
     """
-    from autotune.cli.app import OK
-    from autotune.cli.output import Output
-    from autotune.errors import InvalidValueError
     from autotune.evaluation.replay.formats import (
         format_of,
         read_description,
@@ -563,15 +519,15 @@ def convert(source: str, path: str, described_by: str | None, json_path: str | N
     )
     from autotune.store.jsonl import replacing
 
+    path, described_by = asked.path, asked.described_by
     if path == "-":
         raise InvalidValueError("FILE '-' has no format: name a file, whose name ends in one")
     kind = format_of(path)
     description = None if described_by is None else read_description(described_by)
-    space = read_space(source, description)
+    space = read_space(asked.source, description)
     data = space_bytes(space, description, path)
     with replacing(path) as stream:
         stream.write(data)
-    output = Output(json_path)
     output.json(
         {
             "file": path,
@@ -593,35 +549,34 @@ Examples:
 """
 
 
-@click.command("failures", epilog=FAILURES_EPILOG)
-@query_options
-@click.option(
-    "--chance",
-    type=click.FloatRange(0.0, 1.0, min_open=True),
-    default=0.01,
-    show_default=True,
-    help="Omit rules that random failures would produce more often than this.",
-)
-@json_option
-def failures(database: str, chance: float, json_path: str | None, **options: Any) -> int:
+@frozen
+class _Failures:
+    selected: Selected = nested(Selected)
+    chance: float = option(
+        "--chance",
+        "Omit rules that random failures would produce more often than this.",
+        click.FloatRange(0.0, 1.0, min_open=True),
+        shown=0.01,
+    )
+
+
+@command_of("failures", _Failures, FAILURES_EPILOG)
+def failures(asked: _Failures, output: Output) -> int:
     """Find what failed candidates have in common, as constraints that would have excluded them.
 
     For the candidates that failed in one phase: the parameters and limited expressions that are
     larger or smaller in them than in any valid candidate, first over all sketches of a workload,
     then over single ones.
     """
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify
     from autotune.store.failures import grouped_failures
 
-    query = Query.read(status=None, **options)
-    with open_for_reading(database) as opened:
+    query = Query.read(asked.selected, status=None)
+    with open_for_reading(asked.selected.database) as opened:
         records = list(query.select(opened))
     if not records:
-        notify(f"autotune: no record in {database} matches")
+        notify(f"autotune: no record in {asked.selected.database} matches")
         return NOTHING_FOUND
-    groups = grouped_failures(records, chance)
-    output = Output(json_path)
+    groups = grouped_failures(records, asked.chance)
     output.json([group.to_json() for group in groups])
     if not groups:
         output.say(f"none of {len(records)} records is of a failure")

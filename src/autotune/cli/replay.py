@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+from attrs import frozen
 
+from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
+from autotune.cli.arguments import argument, command_of, option
 from autotune.cli.destinations import InputFile, OutputFile
-from autotune.cli.options import json_option, read_options
-from autotune.errors import AutotuneError, InvalidValueError
+from autotune.cli.options import read_options
+from autotune.cli.output import Output, drawing, notify, write_text
+from autotune.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
     from autotune.evaluation.replay import Contestant, Replay, Study, Summary
@@ -30,149 +34,112 @@ Examples:
 
 A space is a cache of Kernel Tuner or a T4 file, which gzip may have packed.
 """
-_LIBRARIES = ("jinja2", "matplotlib")
 _PLAIN_SECONDS = 10.0
 _MOST_RUNS, _MOST_EVALUATIONS, _MOST_JOBS = 100_000, 1_000_000, 1024
 
 
-@click.command("replay", epilog=EPILOG)
-@click.argument("paths", metavar="[SPACE]...", nargs=-1, type=InputFile())
-@click.option(
-    "--database",
-    metavar="FILE",
-    type=InputFile(),
-    help="Also replay the tasks of this database that have enough measurements.",
-)
-@click.option(
-    "--strategies",
-    metavar="NAME,...",
-    help="Strategies by name; kernel-tuner:NAME is one of Kernel Tuner, and kernel-tuner stands "
-    "for all that need no further package.  [default: all of the library]",
-)
-@click.option(
-    "--strategy-option",
-    "option_texts",
-    metavar="NAME.K=V",
-    multiple=True,
-    help="Option K of strategy NAME; may be repeated.",
-)
-@click.option(
-    "--seeds",
-    type=click.IntRange(1, _MOST_RUNS),
-    default=20,
-    help="Runs on each space; by default 20.",
-)
-@click.option(
-    "--budget",
-    type=click.IntRange(1, _MOST_EVALUATIONS),
-    default=200,
-    help="Evaluations of each run; by default 200.",
-)
-@click.option("--time", "seconds", type=float, metavar="SECONDS", help="Virtual time of each run.")
-@click.option(
-    "--round-size",
-    type=click.IntRange(1, _MOST_EVALUATIONS),
-    default=1,
-    help="Configurations that a strategy is asked for at once; by default 1.",
-)
-@click.option(
-    "--parameters",
-    "described_by",
-    metavar="FILE",
-    type=InputFile(),
-    help="A T1 file with the parameters and constraints of the spaces, which are checked.",
-)
-@click.option(
-    "--unit",
-    "unit_texts",
-    metavar="NAME=UNIT",
-    multiple=True,
-    help="Unit of the times of a space whose file is wrong about it: s, ms, us or ns.",
-)
-@click.option(
-    "--against", metavar="NAME", help="Also show how much better each strategy is than this one."
-)
-@click.option(
-    "--jobs", type=click.IntRange(1, _MOST_JOBS), default=1, help="Runs at once; by default 1."
-)
-@click.option(
-    "--results",
-    "results_path",
-    metavar="FILE",
-    type=OutputFile("runs"),
-    help="Append each run as a line of JSON; runs that are there already are not repeated.",
-)
-@click.option(
-    "--plot",
-    "plot_path",
-    metavar="FILE",
-    type=OutputFile("plot"),
-    help="Write score curves as SVG.",
-)
-@click.option(
-    "-o", "--output", "page_path", metavar="FILE", type=OutputFile("page"), help="Write a page."
-)
-@click.option("--quiet", is_flag=True, help="Show no progress.")
-@json_option
-def command(
-    paths: tuple[str, ...],
-    database: str | None,
-    strategies: str | None,
-    option_texts: tuple[str, ...],
-    seeds: int,
-    budget: int,
-    seconds: float | None,
-    round_size: int,
-    described_by: str | None,
-    unit_texts: tuple[str, ...],
-    against: str | None,
-    jobs: int,
-    results_path: str | None,
-    plot_path: str | None,
-    page_path: str | None,
-    quiet: bool,
-    json_path: str | None,
-) -> int:
+@frozen
+class _Asked:
+    paths: tuple[str, ...] = argument("[SPACE]...", InputFile())
+    database: str | None = option(
+        "--database FILE",
+        "Also replay the tasks of this database that have enough measurements.",
+        InputFile(),
+    )
+    strategies: str | None = option(
+        "--strategies NAME,...",
+        "Strategies by name; kernel-tuner:NAME is one of Kernel Tuner, and kernel-tuner stands "
+        "for all that need no further package.  [default: all of the library]",
+    )
+    option_texts: tuple[str, ...] = option(
+        "--strategy-option NAME.K=V", "Option K of strategy NAME; may be repeated."
+    )
+    seeds: int = option(
+        "--seeds", "Runs on each space; by default 20.", click.IntRange(1, _MOST_RUNS), default=20
+    )
+    budget: int = option(
+        "--budget",
+        "Evaluations of each run; by default 200.",
+        click.IntRange(1, _MOST_EVALUATIONS),
+        default=200,
+    )
+    seconds: float | None = option("--time SECONDS", "Virtual time of each run.")
+    round_size: int = option(
+        "--round-size",
+        "Configurations that a strategy is asked for at once; by default 1.",
+        click.IntRange(1, _MOST_EVALUATIONS),
+        default=1,
+    )
+    described_by: str | None = option(
+        "--parameters FILE",
+        "A T1 file with the parameters and constraints of the spaces, which are checked.",
+        InputFile(),
+    )
+    unit_texts: tuple[str, ...] = option(
+        "--unit NAME=UNIT",
+        "Unit of the times of a space whose file is wrong about it: s, ms, us or ns.",
+    )
+    against: str | None = option(
+        "--against NAME", "Also show how much better each strategy is than this one."
+    )
+    jobs: int = option(
+        "--jobs", "Runs at once; by default 1.", click.IntRange(1, _MOST_JOBS), default=1
+    )
+    results_path: str | None = option(
+        "--results FILE",
+        "Append each run as a line of JSON; runs that are there already are not repeated.",
+        OutputFile("runs"),
+    )
+    plot_path: str | None = option("--plot FILE", "Write score curves as SVG.", OutputFile("plot"))
+    page_path: str | None = option("-o --output FILE", "Write a page.", OutputFile("page"))
+    quiet: bool = option("--quiet", "Show no progress.")
+
+
+@command_of("replay", _Asked, EPILOG)
+def command(asked: _Asked, output: Output) -> int:
     """Compare strategies on recorded spaces, without a device.
 
     Every strategy is run on every SPACE with every seed: what it asks for is looked up, on a
     virtual clock. The score is 0 for what random search is expected to find after as many
     evaluations, and 1 for the optimum.
     """
-    from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify
     from autotune.evaluation.replay import Budget, Study, load, summarize
     from autotune.evaluation.replay.views import tables
+    from autotune.ir.converter import to_json
 
-    if not paths and database is None:
+    if not asked.paths and asked.database is None:
         raise InvalidValueError("name a recorded space, or a --database, to replay")
-    contestants = _contestants(strategies, option_texts)
-    _check_against(against, contestants)
-    found, sources = load(paths, database, described_by, _units(unit_texts))
-    study = Study(
-        tuple(found), contestants, tuple(range(seeds)), Budget(budget, seconds, round_size)
+    contestants = _contestants(asked.strategies, asked.option_texts)
+    _check_against(asked.against, contestants)
+    units = read_options(asked.unit_texts, "--unit")
+    found, sources = load(
+        asked.paths,
+        asked.database,
+        asked.described_by,
+        {name: str(unit) for name, unit in units.items()},
     )
+    budget = Budget(asked.budget, asked.seconds, asked.round_size)
+    study = Study(tuple(found), contestants, tuple(range(asked.seeds)), budget)
     left_out = study.left_out()
     pieces = study.wanted(left_out)
-    known = _known_runs(results_path, pieces, study)
-    output = Output(json_path)
+    known = _known_runs(asked.results_path, pieces, study)
     stopped = False
     runs = list(known.values())
+    missing = [piece for piece in pieces if piece not in known]
     try:
-        missing = [piece for piece in pieces if piece not in known]
-        for run in _made(missing, study, sources, jobs, results_path, quiet, left_out):
+        for run in _made(missing, study, sources, asked, left_out):
             runs.append(run)
     except KeyboardInterrupt:
         stopped = True
     summary = summarize(study.tables, runs, study.budget, left_out)
-    differences = _differences(summary, against)
+    differences = _differences(summary, asked.against)
     for table in tables(summary, differences):
         output.table(table)
         output.say()
-    _write(summary, differences, plot_path, page_path)
-    output.json({**summary.to_json(), "differences": _differences_json(differences)})
+    _write(summary, differences, asked)
+    output.json({**summary.to_json(), "differences": [to_json(it) for it in differences]})
     if stopped:
-        kept = f"; {results_path} keeps them" if results_path else ""
+        kept = f"; {asked.results_path} keeps them" if asked.results_path else ""
         notify(f"autotune: interrupted after {len(runs)} of {len(pieces)} runs{kept}")
         return INTERRUPTED
     return OK if runs else NOTHING_FOUND
@@ -192,24 +159,22 @@ def _made(
     pieces: Sequence[Piece],
     study: Study,
     sources: Sequence[Source],
-    jobs: int,
-    results_path: str | None,
-    quiet: bool,
+    asked: _Asked,
     left_out: list[LeftOut],
 ) -> Iterator[Replay]:
     """Each run once it is there, and in the file of results; failures are noted."""
     from autotune.evaluation.replay import LeftOut, run_study
     from autotune.evaluation.replay.study import append_run
 
-    with _progress(len(pieces), quiet) as advance:
-        for made in run_study(pieces, study.tables, sources, jobs):
+    with _progress(len(pieces), asked.quiet) as advance:
+        for made in run_study(pieces, study.tables, sources, asked.jobs):
             advance()
             if isinstance(made, LeftOut):
                 if made not in left_out:
                     left_out.append(made)
                 continue
-            if results_path is not None:
-                append_run(results_path, made)
+            if asked.results_path is not None:
+                append_run(asked.results_path, made)
             yield made
 
 
@@ -255,13 +220,7 @@ def _options(texts: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
 def _check_against(against: str | None, contestants: Sequence[Contestant]) -> None:
     labels = [contestant.label for contestant in contestants]
     if against is not None and against not in labels:
-        from autotune.errors import UnknownNameError
-
         raise UnknownNameError("strategy to compare with", against, labels)
-
-
-def _units(texts: Sequence[str]) -> dict[str, str]:
-    return {name: str(unit) for name, unit in read_options(texts, "--unit").items()}
 
 
 def _known_runs(path: str | None, pieces: Sequence[Piece], study: Study) -> Mapping[Piece, Replay]:
@@ -274,48 +233,24 @@ def _known_runs(path: str | None, pieces: Sequence[Piece], study: Study) -> Mapp
     return matching(read_runs(path), pieces, study.tables)
 
 
-def _write(
-    summary: Summary,
-    differences: Sequence[Difference],
-    plot_path: str | None,
-    page_path: str | None,
-) -> None:
+def _write(summary: Summary, differences: Sequence[Difference], asked: _Asked) -> None:
     """Write the plot and the page that were asked for.
 
     Raises:
         AutotuneError: a library that draws or writes them is not installed.
     """
-    from autotune.cli.output import write_text
     from autotune.evaluation.replay.views import page, plot_svg
 
-    try:
-        if plot_path is not None:
-            write_text(plot_path, plot_svg(summary))
-        if page_path is not None:
-            write_text(page_path, page(summary, differences))
-    except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        if library not in _LIBRARIES:
-            raise
-        from autotune.plugins.installing import install_extra
-
-        raise AutotuneError(
-            f"plots and pages are made with {library}, which is not installed: run "
-            + install_extra("report")
-        ) from error
-
-
-def _differences_json(differences: Sequence[Difference]) -> list[Any]:
-    from autotune.ir.converter import to_json
-
-    return [to_json(it) for it in differences]
+    with drawing("plots and pages are made"):
+        if asked.plot_path is not None:
+            write_text(asked.plot_path, plot_svg(summary))
+        if asked.page_path is not None:
+            write_text(asked.page_path, page(summary, differences))
 
 
 @contextmanager
 def _progress(total: int, quiet: bool) -> Iterator[Any]:
     """A bar on a terminal, a line now and then elsewhere; called after each run."""
-    from autotune.cli.output import notify
-
     if quiet or not total:
         yield lambda: None
         return

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from attrs import frozen
 
-from autotune.cli.options import json_option, space_option
+from autotune.cli.app import NOTHING_FOUND, OK
+from autotune.cli.arguments import command_of, nested, option
+from autotune.cli.options import space_option
+from autotune.cli.output import Output, notify
 from autotune.cli.query import (
     Query,
+    Selected,
     chosen_record,
     open_for_reading,
-    query_options,
     record_json,
+    record_option,
 )
+from autotune.cli.sketches import (
+    asked_space,
+    constraints_text,
+    problem_json,
+    sketch_parts,
+    sketches_json,
+    sketches_table,
+)
+from autotune.errors import DatabaseError, InvalidValueError
 
 if TYPE_CHECKING:
-    from autotune.cli.output import Output
     from autotune.store.records import Record
 
 __all__ = ["command"]
@@ -46,48 +59,37 @@ SYMBOLIC = ("nest", "tape", "constraints")
 USUAL_SYMBOLIC = ("nest", "tape")
 
 
-@click.command("show", epilog=EPILOG)
-@query_options
-@click.option("--record", "record_id", metavar="RUN/TRIAL", help="A record, as `best` names it.")
-@click.option(
-    "--part",
-    "parts",
-    type=click.Choice(list(TITLES)),
-    multiple=True,
-    help="Show only this part; may be repeated.",
-)
-@click.option("--tape", is_flag=True, help="Short for --part tape.")
-@click.option(
-    "--constraints",
-    is_flag=True,
-    help="Short for --part constraints: the constraints on the parameters and their origin.",
-)
-@click.option(
-    "--sketch",
-    "sketch_name",
-    metavar="NAME",
-    help="Show a sketch of the space itself, with expressions for numbers; needs no record.",
-)
-@click.option(
-    "--sketches",
-    "lists_sketches",
-    is_flag=True,
-    help="List the sketches of the space, and those that it leaves out with the reason.",
-)
-@space_option
-@json_option
-def command(
-    database: str,
-    record_id: str | None,
-    parts: tuple[str, ...],
-    tape: bool,
-    constraints: bool,
-    sketch_name: str | None,
-    lists_sketches: bool,
-    space: str | None,
-    json_path: str | None,
-    **options: Any,
-) -> int:
+@frozen
+class _Asked:
+    selected: Selected = nested(Selected)
+    record_id: str | None = record_option()
+    parts: tuple[str, ...] = option(
+        "--part", "Show only this part; may be repeated.", click.Choice(list(TITLES))
+    )
+    tape: bool = option("--tape", "Short for --part tape.")
+    constraints: bool = option(
+        "--constraints",
+        "Short for --part constraints: the constraints on the parameters and their origin.",
+    )
+    sketch_name: str | None = option(
+        "--sketch NAME",
+        "Show a sketch of the space itself, with expressions for numbers; needs no record.",
+    )
+    lists_sketches: bool = option(
+        "--sketches",
+        "List the sketches of the space, and those that it leaves out with the reason.",
+    )
+    space: str | None = space_option()
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Parts that are named."""
+        flags = {"tape": self.tape, "constraints": self.constraints}
+        return (*self.parts, *(part for part, given in flags.items() if given))
+
+
+@command_of("show", _Asked, EPILOG)
+def command(asked: _Asked, output: Output) -> int:
     """Show the fastest recorded schedule of WORKLOAD, or a given record.
 
     What observers read of it, its steps and parameters, the scheduled program in the compiler's
@@ -95,27 +97,20 @@ def command(
     was derived from it, with --constraints the constraint problem of the sketch: each constraint
     with the step it comes from, and the exact number of solutions.
     """
-    from autotune.cli.app import NOTHING_FOUND
-    from autotune.cli.output import Output, notify
-    from autotune.errors import DatabaseError, InvalidValueError
-
-    flags = {"tape": tape, "constraints": constraints}
-    wanted = (*parts, *(part for part, given in flags.items() if given))
-    output = Output(json_path)
-    if lists_sketches or sketch_name is not None:
-        if lists_sketches and (wanted or sketch_name is not None):
-            other = "--sketch" if sketch_name is not None else f"--part {wanted[0]}"
+    wanted = asked.wanted
+    if asked.lists_sketches or asked.sketch_name is not None:
+        if asked.lists_sketches and (wanted or asked.sketch_name is not None):
+            other = "--sketch" if asked.sketch_name is not None else f"--part {wanted[0]}"
             raise InvalidValueError(f"--sketches and {other} exclude each other")
-        options["space"] = space
-        return _show_space(output, sketch_name, record_id, wanted or USUAL_SYMBOLIC, options)
-    if space is not None:
+        return _show_space(output, asked)
+    if asked.space is not None:
         raise InvalidValueError(
             "--space goes with --sketch or --sketches; a record has a sketch of its own"
         )
-    query = Query.read(**options)
+    query = Query.read(asked.selected)
     try:
-        with open_for_reading(database) as opened:
-            record = chosen_record(opened, query, record_id)
+        with open_for_reading(asked.selected.database) as opened:
+            record = chosen_record(opened, query, asked.record_id)
             missing = query.none_matches(opened) if record is None else ""
     except DatabaseError as error:
         if wanted and set(wanted) <= set(SYMBOLIC):
@@ -126,13 +121,12 @@ def command(
         notify(f"autotune: {missing}")
         output.json(None)
         return NOTHING_FOUND
-    return _show_record(output, record, wanted or USUAL, query.backend)
+    return _show_record(output, record, wanted or USUAL, asked.selected.backend)
 
 
 def _show_record(
     output: Output, record: Record, wanted: Sequence[str], backend: str | None
 ) -> int:
-    from autotune.cli.sketches import constraints_text, problem_json
     from autotune.nest import describe, describe_tape, nest_tape
     from autotune.report import reading_lines, records_table, step_lines
     from autotune.tuning.foreign_programs import show_record
@@ -170,27 +164,19 @@ def _show_record(
     return _say(output, shown, {**TITLES, "steps": "Configuration"} if is_external else TITLES)
 
 
-def _show_space(
-    output: Output,
-    name: str | None,
-    record_id: str | None,
-    wanted: Sequence[str],
-    options: Mapping[str, Any],
-) -> int:
+def _show_space(output: Output, asked: _Asked) -> int:
     """Of a fresh space a sketch without a configuration, or the list of all."""
-    from autotune.cli.app import OK
-    from autotune.cli.sketches import asked_space, sketch_parts, sketches_json, sketches_table
-    from autotune.errors import InvalidValueError
-
-    option = "--sketches" if name is None else "--sketch"
-    if record_id is not None:
-        raise InvalidValueError(f"--record and {option} exclude each other")
+    name = asked.sketch_name
+    if asked.record_id is not None:
+        other = "--sketches" if name is None else "--sketch"
+        raise InvalidValueError(f"--record and {other} exclude each other")
+    wanted = asked.wanted or USUAL_SYMBOLIC
     for part in wanted:
         if part not in SYMBOLIC:
             raise InvalidValueError(
                 f"--part {part} needs a record; a sketch has nest, tape and constraints"
             )
-    space = asked_space(**options)
+    space = asked_space(asked.selected, asked.space)
     if name is None:
         output.json(sketches_json(space))
         output.table(sketches_table(space))
@@ -201,8 +187,6 @@ def _show_space(
 
 
 def _say(output: Output, shown: Mapping[str, str], titles: Mapping[str, str] = TITLES) -> int:
-    from autotune.cli.app import OK
-
     for part, text in shown.items():
         output.say(f"\n{titles[part]}\n\n{text.rstrip()}")
     return OK

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from autotune.cli.programs import importing_backend, read_workload
+from autotune.errors import InvalidValueError, UnknownNameError
+
 if TYPE_CHECKING:
+    from autotune.cli.query import Selected
     from autotune.report.table import Table
     from autotune.sketches import Sketch
     from autotune.spaces import SearchSpace
@@ -67,7 +71,6 @@ def sketch_parts(
         InvalidValueError: the space leaves it out.
         UnknownNameError: there is none of that name.
     """
-    from autotune.errors import InvalidValueError, UnknownNameError
     from autotune.nest import describe, describe_tape, nest_tape
 
     sketches = {sketch.name: sketch for sketch in space.sketches()}
@@ -109,40 +112,21 @@ def _left_out_text(left_out: Mapping[str, str]) -> str:
     return f"Left out: {reasons}."
 
 
-def asked_space(
-    workload: str | None,
-    shape: tuple[str, ...],
-    dtype: str | None,
-    mlir_path: str | None,
-    function: str | None,
-    target: str | None,
-    backend: str | None,
-    threads: int | None,
-    space: str | None,
-) -> SearchSpace:
+def asked_space(asked: Selected, space: str | None) -> SearchSpace:
     """The space that ``autotune tune`` would search."""
     from autotune.backends import Backend
-    from autotune.cli.programs import (
-        asked_program,
-        importing_backend,
-        named_workload,
-        read_workload,
-    )
-    from autotune.errors import InvalidValueError
     from autotune.plugins.guarded_parts import create_held_part
     from autotune.spaces import SpaceContext
     from autotune.tuning.options import described_target
     from autotune.tuning.programs import default_backend
 
-    program = asked_program(workload, shape, dtype, mlir_path, function)
+    program, backend = asked.file(), asked.backend
     if program is not None:
         made = read_workload(program)
         backend = backend or importing_backend(program)
-    elif workload is not None:
-        made = named_workload(workload, shape, dtype)
     else:
-        raise InvalidValueError("--sketch needs a workload, such as gemm")
-    machine = described_target(target or "cpu", threads)
+        made = asked.named("--sketch needs a workload, such as gemm")
+    machine = described_target(asked.target or "cpu", asked.threads)
     replayer: Backend = create_held_part("backend", backend or default_backend(machine))
     replayer.check_workload(made)
     context = SpaceContext(

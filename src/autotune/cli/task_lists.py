@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import evolve, frozen
 from click.core import ParameterSource
 
+from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
+from autotune.cli.arguments import option
 from autotune.cli.destinations import InputFile
-from autotune.cli.options import TUNING, TUNING_PARTS, read_tune_options
+from autotune.cli.options import TUNING, TUNING_PARTS, part_parameters, read_tune_options
 from autotune.cli.output import Output, notify, notify_interrupted
 from autotune.errors import (
     AutotuneError,
@@ -28,9 +30,7 @@ if TYPE_CHECKING:
     from autotune.tuning.options import TuneOptions
     from autotune.tuning.result import Result
 
-__all__ = ["OPTIONS", "task_list_options", "tune_listed"]
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+__all__ = ["OPTIONS", "only_option", "tasks_option", "tune_listed"]
 
 OPTIONS = (*TUNING, "backend", "observers")
 """Fields of ``TuneOptions`` that ``autotune tune`` takes."""
@@ -39,28 +39,15 @@ _OF_THE_LIST = ("database", "fresh")
 _EXCLUDED = ("workload", "shape", "dtype", "mlir_path", "function", "importer", "vendor")
 
 
-def task_list_options(required: bool) -> Callable[[Command], Command]:
-    """``--tasks LIST`` and ``--only TASK``."""
-    options = (
-        click.option(
-            "--tasks",
-            "task_list",
-            metavar="LIST",
-            required=required,
-            type=InputFile(),
-            help="Tasks with names and shapes: a list by name, or a file of JSON or TOML.",
-        ),
-        click.option(
-            "--only", metavar="TASK", multiple=True, help="This task only; may be repeated."
-        ),
-    )
+def tasks_option() -> Any:
+    """``--tasks LIST``."""
+    text = "Tasks with names and shapes: a list by name, or a file of JSON or TOML."
+    return option("--tasks LIST", text, InputFile())
 
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
 
-    return decorate
+def only_option() -> Any:
+    """``--only TASK``."""
+    return option("--only TASK", "This task only; may be repeated.")
 
 
 @frozen
@@ -87,7 +74,7 @@ class _Done:
         return {"task": self.task.name, "failure": self.failure, "result": result}
 
 
-def tune_listed(name: str, only: Sequence[str], watching: Watching, json_path: str | None) -> int:
+def tune_listed(name: str, only: Sequence[str], watching: Watching, output: Output) -> int:
     """Tune every task of a list in order, each within the whole budget; returns the exit status.
 
     A task is tuned by the options of the list, those of the task, and those of the command line,
@@ -98,7 +85,6 @@ def tune_listed(name: str, only: Sequence[str], watching: Watching, json_path: s
             task and the field.
         AutotuneError: as of :func:`autotune.tune`.
     """
-    from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
     from autotune.models.training import TaskList
     from autotune.process.interrupts import TuningInterrupted
 
@@ -113,7 +99,6 @@ def tune_listed(name: str, only: Sequence[str], watching: Watching, json_path: s
         _Planned(task, workload, _options(context, listed, task))
         for task, workload in zip(listed.tasks, listed.workloads(), strict=True)
     ]
-    output = Output(json_path, watching.log_path)
     done: list[_Done] = []
     for place, plan in enumerate(planned, 1):
         if watching.mode != "quiet":
@@ -176,7 +161,7 @@ def _options(context: click.Context, listed: TaskList, task: ListedTask) -> Tune
         for name, value in context.params.items():
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 values[name] = value
-        return read_tune_options(values, OPTIONS, TUNING_PARTS)[0]
+        return read_tune_options(values, OPTIONS, TUNING_PARTS)
     except click.ClickException as error:
         raise InvalidValueError(f"{place}: {error.format_message()}") from error
     except AutotuneError as error:
@@ -206,8 +191,6 @@ def _arguments(command: click.Command, options: Mapping[str, Any]) -> list[str]:
 
 def _is_of_a_task(option: click.Parameter) -> bool:
     """Return whether an option chooses a part, gives it options, or is another one of tuning."""
-    from autotune.cli.options import part_parameters
-
     name = option.name or ""
     return name not in _OF_THE_LIST and (name in OPTIONS or name in part_parameters(TUNING_PARTS))
 

@@ -7,29 +7,29 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+from attrs import evolve, frozen
 
-from autotune.cli.app import CommandGroup
+from autotune.cli.app import NOTHING_FOUND, OK, CommandGroup
+from autotune.cli.arguments import command_of, option
 from autotune.cli.destinations import InputFile, OutputFile
 from autotune.cli.options import (
     database_option,
-    existing_database_option,
-    json_option,
-    progress_options,
     protocol_option,
+    read_database,
     read_options,
     read_protocol,
-    tune_options,
-    watched,
+    tuning,
+    watching_option,
 )
+from autotune.cli.output import Output, notify
 from autotune.cli.query import MOST_THREADS, open_for_reading
-from autotune.cli.task_lists import task_list_options
+from autotune.cli.task_lists import only_option, tasks_option
 from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from autotune.cli.watching import Watching
     from autotune.models.training import FoldScore, ListedTask, TaskList, Trained
     from autotune.report import Table
-    from autotune.store.records import Record
     from autotune.targets import Target
     from autotune.tuning.api import RecordedTask
     from autotune.tuning.events import EventListener
@@ -52,50 +52,37 @@ Example:
 """
 
 
-@click.command("record", epilog=RECORD_EPILOG)
-@database_option
-@task_list_options(required=True)
-@click.option(
-    "--programs", type=int, default=300, show_default=True, help="Candidates of each task."
-)
-@click.option(
-    "--random-share",
-    type=float,
-    default=0.5,
-    show_default=True,
-    help="Share of the candidates that is random; the others are evolved.",
-)
-@protocol_option(
-    "How candidates are timed: quick, which is the default, standard as in tune, or a setting "
-    "such as deadlines.build=60; may be repeated."
-)
-@tune_options("time", "seed", "target", "backend", "threads", parts=("search_space", "cost_model"))
-@progress_options
-@json_option
-@watched
-def record(
-    database: str,
-    task_list: str,
-    only: tuple[str, ...],
-    protocol: tuple[str, ...],
-    programs: int,
-    random_share: float,
-    watching: Watching,
-    json_path: str | None,
-    options: TuneOptions,
-) -> int:
+@frozen
+class _Record:
+    database: str = database_option()
+    task_list: str = tasks_option()
+    only: tuple[str, ...] = only_option()
+    programs: int = option("--programs", "Candidates of each task.", shown=300)
+    random_share: float = option(
+        "--random-share",
+        "Share of the candidates that is random; the others are evolved.",
+        shown=0.5,
+    )
+    protocol: tuple[str, ...] = protocol_option(
+        "How candidates are timed: quick, which is the default, standard as in tune, or a "
+        "setting such as deadlines.build=60; may be repeated."
+    )
+    options: TuneOptions = tuning(
+        *("time", "seed", "target", "backend", "threads"), parts=("search_space", "cost_model")
+    )
+    watching: Watching = watching_option()
+
+
+@command_of("record", _Record, RECORD_EPILOG)
+def record(asked: _Record, output: Output) -> int:
     """Measure random and evolved schedules of every task of a list.
 
     Each task is an ordinary run. The same command continues where it was interrupted.
     """
-    from attrs import evolve
-
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output
     from autotune.models.training import TaskList
     from autotune.tuning.api import record_tasks
 
-    listed = TaskList.read(task_list).only(only)
+    listed = TaskList.read(asked.task_list).only(asked.only)
     listed.workloads()
     for task in listed.tasks:
         if task.options:
@@ -103,18 +90,18 @@ def record(
                 f"{listed.place(task)}: options are those of `autotune tune`; tasks are recorded "
                 "alike: leave them out"
             )
-    output = Output(json_path, watching.log_path)
+    protocol = read_protocol(asked.protocol, usual="quick")
     done = record_tasks(
         listed.tasks,
-        evolve(options, database=database, protocol=read_protocol(protocol, usual="quick")),
-        programs=programs,
-        random_share=random_share,
-        watching=_watching(listed, watching),
+        evolve(asked.options, database=asked.database, protocol=protocol),
+        programs=asked.programs,
+        random_share=asked.random_share,
+        watching=_watching(listed, asked.watching),
     )
     complete = sum(task.is_complete for task in done)
     output.json(
         {
-            "database": database,
+            "database": asked.database,
             "tasks": [task.to_json() for task in done],
             "complete": complete,
             "listed": len(listed.tasks),
@@ -133,8 +120,6 @@ def _watching(
     listed: TaskList, asked: Watching
 ) -> Callable[[ListedTask], AbstractContextManager[Sequence[EventListener]]]:
     """Says which task it is, and shows its progress as ``autotune tune`` does."""
-    from autotune.cli.output import notify
-
     places = {task.name: place for place, task in enumerate(listed.tasks, 1)}
 
     @contextmanager
@@ -160,21 +145,21 @@ def _recorded_table(done: Sequence[RecordedTask]) -> Table:
     return Table("", ("task", "programs>", "ok>", "best>", "state"), tuple(rows))
 
 
-@click.command("info", epilog=INFO_EPILOG)
-@existing_database_option
-@json_option
-def info(database: str, json_path: str | None) -> int:
+@frozen
+class _Info:
+    database: str = read_database()
+
+
+@command_of("info", _Info, INFO_EPILOG)
+def info(asked: _Info, output: Output) -> int:
     """Show the recorded tasks: programs, outcomes, spread of the latencies."""
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify
     from autotune.report import spread_table, spreads
 
-    with open_for_reading(database) as opened:
+    with open_for_reading(asked.database) as opened:
         found = spreads(opened.records())
-    output = Output(json_path)
     output.json([spread.to_json() for spread in found])
     if not found:
-        notify(f"autotune: {database} has no records")
+        notify(f"autotune: {asked.database} has no records")
         return NOTHING_FOUND
     output.table(spread_table(found))
     return OK
@@ -188,95 +173,69 @@ Examples:
 """
 
 
-@click.command("fit", epilog=FIT_EPILOG)
-@click.option("--cost-model", default="gbdt", show_default=True, help="Which learned model.")
-@click.option(
-    "--cost-model-option",
-    "cost_model_options",
-    metavar="K=V",
-    multiple=True,
-    help="Option of the learned model; may be repeated.",
-)
-@existing_database_option
-@click.option(
-    "--target",
-    type=InputFile(),
-    help="cpu, a preset, or a JSON file; not needed where there is one.",
-)
-@click.option("--threads", type=int, help="Threads that the target runs programs on.")
-@click.option(
-    "--hold-out",
-    metavar="FOLDS|TASK,...",
-    help="Also evaluate it on unseen tasks: that many folds, or these tasks, which are "
-    "left out of the file.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the training.")
-@click.option(
-    "--training-threads",
-    type=click.IntRange(1, MOST_THREADS),
-    default=1,
-    show_default=True,
-    help="Threads to train with.",
-)
-@click.option(
-    "--output",
-    required=True,
-    metavar="FILE",
-    type=OutputFile("model"),
-    help="Write the model to this file, as npz.",
-)
-@json_option
-def fit(
-    cost_model: str,
-    cost_model_options: tuple[str, ...],
-    database: str,
-    target: str | None,
-    threads: int | None,
-    hold_out: str | None,
-    seed: int,
-    training_threads: int,
-    output: str,
-    json_path: str | None,
-) -> int:
+@frozen
+class _Fit:
+    cost_model: str = option("--cost-model", "Which learned model.", shown="gbdt")
+    cost_model_options: tuple[str, ...] = option(
+        "--cost-model-option K=V", "Option of the learned model; may be repeated."
+    )
+    database: str = read_database()
+    target: str | None = option(
+        "--target", "cpu, a preset, or a JSON file; not needed where there is one.", InputFile()
+    )
+    threads: int | None = option("--threads", "Threads that the target runs programs on.")
+    hold_out: str | None = option(
+        "--hold-out FOLDS|TASK,...",
+        "Also evaluate it on unseen tasks: that many folds, or these tasks, which are left out "
+        "of the file.",
+    )
+    seed: int = option("--seed", "Seed of the training.", shown=0)
+    training_threads: int = option(
+        "--training-threads", "Threads to train with.", click.IntRange(1, MOST_THREADS), shown=1
+    )
+    output: str = option(
+        "--output FILE", "Write the model to this file, as npz.", OutputFile("model")
+    )
+
+
+@command_of("fit", _Fit, FIT_EPILOG)
+def fit(asked: _Fit, output: Output) -> int:
     """Train a cost model on the records of a database, for tune --load-cost-model."""
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output
     from autotune.models import ModelContext
     from autotune.models.training import make_trainable, only_target, train, training_groups
     from autotune.plugins.parts import check_part
     from autotune.store.jsonl import replacing
 
-    check_part("cost_model", cost_model)
-    options = read_options(cost_model_options, "--cost-model-option")
-    folds, held_out = _read_hold_out(hold_out)
-    records = _records(database)
+    check_part("cost_model", asked.cost_model)
+    options = read_options(asked.cost_model_options, "--cost-model-option")
+    folds, held_out = _read_hold_out(asked.hold_out)
+    with open_for_reading(asked.database) as opened:
+        records = list(opened.records())
     groups = [group for group in training_groups(records) if group.is_informative]
     if not groups:
-        click.echo(
-            f"autotune: {database} has no valid record to learn from; no file is written",
-            err=True,
-        )
+        text = f"autotune: {asked.database} has no valid record to learn from; no file is written"
+        click.echo(text, err=True)
         return NOTHING_FOUND
-    meant = only_target(records, _wanted(target, threads))
-    groups = training_groups(
-        record for record in records if record.key.target == meant.fingerprint
+    target = only_target(records, _wanted(asked.target, asked.threads))
+    groups = training_groups(it for it in records if it.key.target == target.fingerprint)
+    context = ModelContext(
+        target=target, seed=asked.seed, threads=asked.training_threads, options=options
     )
-    context = ModelContext(target=meant, seed=seed, threads=training_threads, options=options)
-    with replacing(output) as stream:
+    with replacing(asked.output) as stream:
         trained = train(
-            lambda: make_trainable(cost_model, context),
+            lambda: make_trainable(asked.cost_model, context),
             groups,
             folds=folds,
             held_out=held_out,
-            seed=seed,
+            seed=asked.seed,
         )
         trained.model.save(stream)
-    shown = Output(json_path)
-    shown.json(_as_json(trained, cost_model, output, meant))
+    output.json(_as_json(trained, asked, target))
     if trained.scores:
-        shown.table(_quality_table(trained.scores))
+        output.table(_quality_table(trained.scores))
     tasks = len({group.workload for group in trained.groups})
-    shown.say(f"{cost_model}, trained on {trained.rows} programs of {tasks} tasks, is in {output}")
+    what = f"{asked.cost_model}, trained on {trained.rows} programs of {tasks} tasks"
+    output.say(f"{what}, is in {asked.output}")
     return OK
 
 
@@ -289,14 +248,7 @@ def _read_hold_out(text: str | None) -> tuple[int, list[str]]:
     return 0, [name.strip() for name in text.split(",")]
 
 
-def _records(database: str) -> list[Record]:
-
-    with open_for_reading(database) as opened:
-        return list(opened.records())
-
-
 def _wanted(target: str | None, threads: int | None) -> Target | None:
-    from autotune.errors import InvalidValueError
     from autotune.tuning.options import described_target
 
     if target is None:
@@ -306,10 +258,10 @@ def _wanted(target: str | None, threads: int | None) -> Target | None:
     return described_target(target, threads)
 
 
-def _as_json(trained: Trained, cost_model: str, output: str, target: Target) -> dict[str, Any]:
+def _as_json(trained: Trained, asked: _Fit, target: Target) -> dict[str, Any]:
     return {
-        "cost_model": cost_model,
-        "file": output,
+        "cost_model": asked.cost_model,
+        "file": asked.output,
         "target": {
             "name": target.name,
             "cores": target.cores,

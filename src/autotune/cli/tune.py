@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
+from attrs import evolve, frozen
 
-from autotune.cli.destinations import InputFile
-from autotune.cli.options import (
-    TUNING,
-    TUNING_PARTS,
-    json_option,
-    progress_options,
-    shape_option,
-    tune_options,
-    watched,
-)
-from autotune.cli.programs import (
-    asked_program,
-    imported_workload,
-    importing_backend,
-    named_workload,
-    program_options,
-)
-from autotune.cli.task_lists import task_list_options, tune_listed
+from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
+from autotune.cli.arguments import command_of, nested, option
+from autotune.cli.options import TUNING, TUNING_PARTS, tuning, watching_option
+from autotune.cli.output import Output, notify, notify_interrupted
+from autotune.cli.programs import DTYPE_HELP, AskedProgram, importing_backend
+from autotune.cli.task_lists import only_option, tasks_option, tune_listed
 from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from autotune.backends import ProgramFile
-    from autotune.cli.output import Output
     from autotune.cli.watching import Watching
-    from autotune.ir.workloads import Workload
     from autotune.tuning.options import TuneOptions
     from autotune.tuning.result import Result
 
@@ -50,88 +35,57 @@ that can be named here.
 """
 
 
-@click.command("tune", epilog=EPILOG)
-@click.argument("workload", required=False, type=InputFile(beside="importer"))
-@shape_option
-@click.option("--dtype", help="Element type; the workload's default if it is not given.")
-@program_options
-@click.option(
-    "--importer",
-    metavar="NAME",
-    help="WORKLOAD is a program, such as a file, that this plugin's importer reads.",
-)
-@task_list_options(required=False)
-@tune_options(*TUNING, "backend", "observers", parts=TUNING_PARTS)
-@click.option(
-    "--vendor",
-    is_flag=True,
-    help="Also time the vendor library, where it has a routine for the workload: numpy's BLAS, or "
-    "torch, if it is installed, on CUDA devices and for what BLAS lacks.",
-)
-@progress_options
-@json_option
-@watched
-def command(
-    workload: str | None,
-    shape: tuple[str, ...],
-    dtype: str | None,
-    mlir_path: str | None,
-    function: str | None,
-    importer: str | None,
-    task_list: str | None,
-    only: tuple[str, ...],
-    vendor: bool,
-    watching: Watching,
-    json_path: str | None,
-    options: TuneOptions,
-) -> int:
-    """Find a fast schedule for WORKLOAD, the program in a file, or every task of a list."""
-    # Imported here: the group imports this module to show its help.
-    from attrs import evolve
+@frozen
+class _Asked:
+    program: AskedProgram = nested(AskedProgram, texts={"dtype": DTYPE_HELP})
+    importer: str | None = option(
+        "--importer NAME",
+        "WORKLOAD is a program, such as a file, that this plugin's importer reads.",
+    )
+    task_list: str | None = tasks_option()
+    only: tuple[str, ...] = only_option()
+    options: TuneOptions = tuning(*TUNING, "backend", "observers", parts=TUNING_PARTS)
+    vendor: bool = option(
+        "--vendor",
+        "Also time the vendor library, where it has a routine for the workload: numpy's BLAS, or "
+        "torch, if it is installed, on CUDA devices and for what BLAS lacks.",
+    )
+    watching: Watching = watching_option()
 
-    from autotune.cli.app import INTERRUPTED
-    from autotune.cli.output import Output, notify_interrupted
+    def made(self) -> tuple[object, tuple[str, ...]]:
+        """Return what is tuned, and the backends that tune it."""
+        if self.importer is not None:
+            return self.program.imported(self.importer), self.options.backend
+        program = self.program.file()
+        if program is not None:
+            return program, self.options.backend or (importing_backend(program),)
+        missing = "Missing argument 'WORKLOAD', a file, --mlir FILE, or a list, --tasks LIST"
+        return self.program.named(missing), self.options.backend
+
+
+@command_of("tune", _Asked, EPILOG)
+def command(asked: _Asked, output: Output) -> int:
+    """Find a fast schedule for WORKLOAD, the program in a file, or every task of a list."""
     from autotune.process.interrupts import TuningInterrupted
     from autotune.tuning.api import run_tasks
 
-    if task_list is not None:
-        return tune_listed(task_list, only, watching, json_path)
-    if only:
+    if asked.task_list is not None:
+        return tune_listed(asked.task_list, asked.only, asked.watching, output)
+    if asked.only:
         raise InvalidValueError("--only needs the list that the task is of: --tasks LIST")
-    program: ProgramFile | None = None
-    made: object
-    if importer is not None:
-        made = imported_workload(importer, workload, shape, dtype, function)
-    else:
-        program = asked_program(workload, shape, dtype, mlir_path, function)
-        made = program or _named(workload, shape, dtype)
-    backend = options.backend
-    if program is not None and not backend:
-        backend = (importing_backend(program),)
-    output = Output(json_path, watching.log_path)
+    made, backend = asked.made()
     try:
-        with watching.listeners() as listeners:
-            asked = evolve(options, backend=backend, listeners=listeners)
-            (result,) = run_tasks([made], asked)
+        with asked.watching.listeners() as listeners:
+            options = evolve(asked.options, backend=backend, listeners=listeners)
+            (result,) = run_tasks([made], options)
     except TuningInterrupted as interrupted:
-        notify_interrupted(interrupted, options.fresh)
+        notify_interrupted(interrupted, asked.options.fresh)
         return INTERRUPTED
-    return _report(result, output, vendor)
-
-
-def _named(workload: str | None, shape: tuple[str, ...], dtype: str | None) -> Workload:
-    """The workload of this name and shape."""
-    if workload is None:
-        raise InvalidValueError(
-            "Missing argument 'WORKLOAD', a file, --mlir FILE, or a list, --tasks LIST"
-        )
-    return named_workload(workload, shape, dtype)
+    return _report(result, output, asked.vendor)
 
 
 def _report(result: Result, output: Output, vendor: bool) -> int:
     """Show and write a result; returns the exit status."""
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import notify
     from autotune.report import comparison_table
 
     if vendor:

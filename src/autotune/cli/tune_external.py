@@ -6,19 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from attrs import evolve, frozen
+from click.core import ParameterSource
 
+from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
+from autotune.cli.arguments import argument, command_of, option
 from autotune.cli.destinations import InputFile
 from autotune.cli.options import (
-    json_option,
-    progress_options,
     protocol_option,
     read_protocol,
-    tune_options,
-    watched,
+    read_value,
+    tuning,
+    watching_option,
 )
+from autotune.cli.output import Output, notify, notify_interrupted, warn
+from autotune.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
-    from autotune.cli.output import Output
     from autotune.cli.watching import Watching
     from autotune.external import ExternalProgram, ExternalResult
     from autotune.spaces.parameters import Parameter, Value
@@ -56,74 +60,52 @@ TEXTS = {
 }
 
 
-@click.command("tune-external", epilog=EPILOG)
-@click.argument("spec", type=InputFile())
-@click.option(
-    "--set",
-    "settings",
-    metavar="NAME=V,...",
-    multiple=True,
-    help="Let a parameter have these values only; may be repeated.",
-)
-@tune_options(*FIELDS, parts=("strategy",), usual={"strategy": "auto"}, texts=TEXTS)
-@protocol_option(
-    "How often the leaders take turns: min_rounds=, max_rounds= or resolution=; may be repeated."
-)
-@progress_options
-@json_option
-@watched
-def command(
-    spec: str,
-    settings: tuple[str, ...],
-    protocol: tuple[str, ...],
-    watching: Watching,
-    json_path: str | None,
-    options: TuneOptions,
-) -> int:
-    """Find the values of parameters with which the program of SPEC is fastest."""
-    # Imported here: the group imports this module to show its help.
-    from attrs import evolve
+@frozen
+class _Asked:
+    spec: str = argument(kind=InputFile())
+    settings: tuple[str, ...] = option(
+        "--set NAME=V,...", "Let a parameter have these values only; may be repeated."
+    )
+    options: TuneOptions = tuning(
+        *FIELDS, parts=("strategy",), usual={"strategy": "auto"}, texts=TEXTS
+    )
+    protocol: tuple[str, ...] = protocol_option(
+        "How often the leaders take turns: min_rounds=, max_rounds= or resolution=; may be "
+        "repeated."
+    )
+    watching: Watching = watching_option()
 
-    from autotune.cli.app import INTERRUPTED
-    from autotune.cli.output import Output, notify_interrupted, warn
+
+@command_of("tune-external", _Asked, EPILOG)
+def command(asked: _Asked, output: Output) -> int:
+    """Find the values of parameters with which the program of SPEC is fastest."""
     from autotune.external.api import run_external, usual_rounds
     from autotune.external.specs import read_spec
     from autotune.process.interrupts import TuningInterrupted
 
-    measuring = read_protocol(protocol, only=PROTOCOL)
-    program = _narrowed(read_spec(spec), settings)
-    output = Output(json_path, watching.log_path)
+    measuring = read_protocol(asked.protocol, only=PROTOCOL)
+    program = _narrowed(read_spec(asked.spec), asked.settings)
     for name in program.unused_parameters:
         warn(f"no command has a placeholder {{{name}}}: parameter {name!r} changes nothing")
     try:
-        with watching.listeners() as listeners:
-            asked = evolve(
-                options,
-                listeners=listeners,
-                protocol=measuring,
-                **_not_given(usual_rounds(program)),
-            )
-            found = run_external(program, asked)
+        with asked.watching.listeners() as listeners:
+            rounds = _not_given(usual_rounds(program))
+            options = evolve(asked.options, listeners=listeners, protocol=measuring, **rounds)
+            found = run_external(program, options)
     except TuningInterrupted as interrupted:
-        notify_interrupted(interrupted, options.fresh)
+        notify_interrupted(interrupted, asked.options.fresh)
         return INTERRUPTED
     return _report(found, output)
 
 
 def _not_given(usual: Mapping[str, int]) -> dict[str, Any]:
     """Names of the usual settings that the command line leaves open."""
-    from click.core import ParameterSource
-
     source = click.get_current_context().get_parameter_source
     return {key: it for key, it in usual.items() if source(key) is ParameterSource.DEFAULT}
 
 
 def _narrowed(program: ExternalProgram, settings: Sequence[str]) -> ExternalProgram:
     """The program with the values that ``--set`` leaves to its parameters."""
-    from attrs import evolve
-
-    from autotune.errors import InvalidValueError, UnknownNameError
-
     given: dict[str, tuple[Value, ...]] = {}
     known = {parameter.name: parameter for parameter in program.parameters}
     for text in settings:
@@ -152,21 +134,14 @@ def _value(parameter: Parameter, text: str) -> Value:
 
     Text where its values are text; otherwise a number, true or false.
     """
-    import json
-
     if any(isinstance(it, str) for it in parameter.values):
         return text
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, (bool, int, float)) else text
+    value: Value = read_value(text)
+    return value
 
 
 def _report(found: ExternalResult, output: Output) -> int:
     """Show and write a result; returns the exit status."""
-    from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import notify
     from autotune.external.program import value_text
     from autotune.report import comparison_table
 

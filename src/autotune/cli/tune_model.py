@@ -7,31 +7,27 @@ import math
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from attrs import evolve, frozen
 
+from autotune.cli.app import ERROR, INTERRUPTED, NOTHING_FOUND, OK, UNCHECKED
+from autotune.cli.arguments import BEGAN, command_of, nested, option
 from autotune.cli.destinations import OutputFile
 from autotune.cli.models import (
     SOURCE_HELP,
     AskedModel,
     library_option,
-    model_options,
     read_objective,
     timed_and_saved,
 )
-from autotune.cli.options import (
-    BEGAN,
-    TUNING,
-    TUNING_PARTS,
-    json_option,
-    progress_options,
-    tune_options,
-    watched,
-)
+from autotune.cli.options import TUNING, TUNING_PARTS, tuning, watching_option
+from autotune.cli.output import Output, notify, notify_interrupted
+from autotune.cli.progress import total_latency_log
 
 if TYPE_CHECKING:
-    from autotune.cli.output import Output
     from autotune.cli.watching import Watching
     from autotune.errors import AutotuneError
     from autotune.networks.model_result import ModelResult
@@ -58,95 +54,51 @@ builds the network again from the records.
 """
 
 
-@click.command(
+@frozen
+class _Asked:
+    model: AskedModel = nested(AskedModel, is_timed=True)
+    options: TuneOptions = tuning(*TUNING, "backend", parts=TUNING_PARTS)
+    objective: str | None = option(
+        "--objective FUNCTION|TASK=WEIGHT,...",
+        "What to minimise, in place of the sum of calls x latency: a function, "
+        "package.module:function, of a dictionary with the latency of each task in seconds; or "
+        "tasks with weights in place of their calls.",
+    )
+    library_path: str | None = library_option()
+    totals_path: str | None = option(
+        "--total-latency FILE",
+        "Append seconds, trials and the estimated latency to this file whenever it changes, "
+        "separated by tabs.",
+        OutputFile("totals"),
+    )
+    watching: Watching = watching_option()
+
+
+@command_of(
     "tune-model",
-    epilog=EPILOG,
-    help="Find fast schedules for all programs of a network on this machine, and build it.\n\n"
+    _Asked,
+    EPILOG,
+    "Find fast schedules for all programs of a network on this machine, and build it.\n\n"
     + SOURCE_HELP
     + "\n\nThe budget is one for the whole network. What the search space cannot express is run "
     "by the backend's default schedule, and the table says so.",
 )
-@model_options(times=True)
-@tune_options(*TUNING, "backend", parts=TUNING_PARTS)
-@click.option(
-    "--objective",
-    metavar="FUNCTION|TASK=WEIGHT,...",
-    help="What to minimise, in place of the sum of calls x latency: a function, "
-    "package.module:function, of a dictionary with the latency of each task in seconds; or tasks "
-    "with weights in place of their calls.",
-)
-@library_option
-@click.option(
-    "--total-latency",
-    "totals_path",
-    metavar="FILE",
-    type=OutputFile("totals"),
-    help="Append seconds, trials and the estimated latency to this file whenever it changes, "
-    "separated by tabs.",
-)
-@progress_options
-@json_option
-@watched
-def command(
-    model: AskedModel,
-    objective: str | None,
-    library_path: str | None,
-    totals_path: str | None,
-    watching: Watching,
-    json_path: str | None,
-    options: TuneOptions,
-) -> int:
-    from pathlib import Path
-
-    from attrs import evolve
-
+def command(asked: _Asked, output: Output) -> int:
     from autotune.process import prepare_workers
 
-    if model.is_own or ":" not in model.text:
+    if asked.model.is_own or ":" not in asked.model.text:
         # A function may change the import path, which workers get.
         prepare_workers("autotune.measure.worker", "autotune.backends.native:NativeBackend")
 
-    from autotune.cli.app import INTERRUPTED
-    from autotune.cli.output import Output, notify, notify_interrupted
-    from autotune.cli.progress import total_latency_log
-    from autotune.networks.api import run_model
-    from autotune.networks.loading import ImportLimit
-    from autotune.process.garbage import no_collection
     from autotune.process.interrupts import TuningInterrupted
 
     began: float = click.get_current_context().meta[BEGAN]
-    output = Output(json_path, "-" if "-" in (watching.log_path, totals_path) else None)
-    function, weights = read_objective(objective)
-    reading = evolve(model.reading(), weights=weights)
     try:
-        with (
-            total_latency_log(totals_path) as totals,
-            watching.listeners(network=True, verbose=model.verbose) as listeners,
-        ):
-            asked = evolve(
-                options,
-                objective=function,
-                listeners=[_keep_loaded, *totals, *listeners],
-            )
-            importing = ImportLimit.of(
-                options, model.text, lambda: time.monotonic() - began, _give_up
-            )
-            with importing.during("it was made"), no_collection():
-                source = model.source(options)
-                gc.freeze()
-            result = run_model(
-                source,
-                reading,
-                asked,
-                began=began,
-                builds=True,
-                saves=None if library_path is None else Path(library_path),
-                limit=importing,
-            )
+        result = _tuned(asked, began)
     except TuningInterrupted as interrupted:
-        notify_interrupted(interrupted, options.fresh)
+        notify_interrupted(interrupted, asked.options.fresh)
         return INTERRUPTED
-    limit = math.inf if options.time is None else options.time
+    limit = math.inf if asked.options.time is None else asked.options.time
     tuned = time.monotonic()
 
     most = limit + max(GRACE_SECONDS, GRACE_SHARE * limit)
@@ -154,7 +106,7 @@ def command(
     def left() -> float:
         return began + most - time.monotonic()
 
-    status = _report(result, output, library_path, model.check, left)
+    status = _report(result, output, asked, left)
     done = time.monotonic()
     if done - began > most:
         notify(
@@ -162,6 +114,35 @@ def command(
             f"to build, check and time the network took {done - tuned:.0f} s of them"
         )
     return status
+
+
+def _tuned(asked: _Asked, began: float) -> ModelResult:
+    """Read the model and tune its tasks."""
+    from autotune.networks.api import run_model
+    from autotune.networks.loading import ImportLimit
+    from autotune.process.garbage import no_collection
+
+    model, options = asked.model, asked.options
+    function, weights = read_objective(asked.objective)
+    reading = evolve(model.reading(), weights=weights)
+    with (
+        total_latency_log(asked.totals_path) as totals,
+        asked.watching.listeners(network=True, verbose=model.verbose) as listeners,
+    ):
+        listeners = [_keep_loaded, *totals, *listeners]
+        importing = ImportLimit.of(options, model.text, lambda: time.monotonic() - began, _give_up)
+        with importing.during("it was made"), no_collection():
+            source = model.source(options)
+            gc.freeze()
+        return run_model(
+            source,
+            reading,
+            evolve(options, objective=function, listeners=listeners),
+            began=began,
+            builds=True,
+            saves=None if asked.library_path is None else Path(asked.library_path),
+            limit=importing,
+        )
 
 
 def _keep_loaded(event: Event) -> None:
@@ -174,37 +155,26 @@ def _keep_loaded(event: Event) -> None:
 
 def _give_up(error: AutotuneError) -> None:
     """End the process where native code does not return: nothing of the run is written yet."""
-    from autotune.cli.app import ERROR
-    from autotune.cli.output import notify
-
     notify(f"autotune: error: {error}")
     os._exit(ERROR)
 
 
-def _report(
-    result: ModelResult,
-    output: Output,
-    library_path: str | None,
-    check: bool,
-    left: Callable[[], float],
-) -> int:
+def _report(result: ModelResult, output: Output, asked: _Asked, left: Callable[[], float]) -> int:
     """Build the network, show and write what came of it; returns the exit status.
 
     Args:
         result: What came of tuning.
         output: Where to show it.
-        library_path: Where the library is written to, or None.
-        check: Whether outputs are compared.
+        asked: Says where the library is written to, and whether outputs are compared.
         left: Seconds that the call may still take.
     """
-    from autotune.cli.app import NOTHING_FOUND, OK, UNCHECKED
-    from autotune.cli.output import notify
     from autotune.networks.model_result import DEFAULT, VIEW
     from autotune.networks.running import TIMING_SECONDS
 
     most_seconds = TIMING_SECONDS if math.isfinite(left()) else math.inf
+    checks = not asked.model.no_check
     try:
-        result = timed_and_saved(result, library_path, check, most_seconds, left)
+        result = timed_and_saved(result, asked.library_path, checks, most_seconds, left)
     finally:
         # What was tuned is shown also where the network cannot be built.
         output.json(result.to_json())
