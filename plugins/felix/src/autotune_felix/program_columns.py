@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from autotune.models.cost import DifferentiableCostModel
 from autotune.models.cost.analytic import AnalyticEstimate
 from autotune.models.features import (
     RELAXED_COLUMNS,
@@ -16,13 +19,13 @@ from autotune.models.features import (
     RelaxedPoints,
 )
 from autotune.nest.relaxed import FELIX
-from autotune.sketches import Sketch
+from autotune.sketches import CandidateBatch, Sketch
 
 if TYPE_CHECKING:
     from autotune.targets import Target
 
 
-__all__ = ["ProgramColumns", "ProgramPoints"]
+__all__ = ["Adding", "CorrectedEstimate", "ProgramColumns", "ProgramPoints"]
 
 Values = NDArray[np.float64]
 
@@ -131,3 +134,57 @@ class ProgramColumns:
         """
         features = self._features.at(sketch, rows)
         return ProgramPoints(*self.estimated(sketch, rows), features, rows, sketch, self.estimate)
+
+
+Adding = Callable[[ProgramPoints, bool], Sequence[Values]]
+"""Maker of what is added to the estimates of points, ``[n]``; and if the flag says so, of its
+derivatives by both kinds of columns."""
+
+
+class CorrectedEstimate(DifferentiableCostModel):
+    """The analytic estimate, and what a model adds to its logarithm once it has learned.
+
+    A subclass sets ``_columns``.
+    """
+
+    _columns: ProgramColumns
+
+    @abstractmethod
+    def _adding(self, sketch: Sketch) -> Adding | None:
+        """Maker of what is added at points of a sketch; None where the estimate stands alone."""
+
+    def relaxed(self, sketch: Sketch, rows: Values) -> tuple[Values, Values]:
+        """The logarithm of the predicted seconds, up to a constant, and its gradient."""
+        adding = self._adding(sketch)
+        if adding is None or not len(rows):
+            seconds, latency, shares = self._columns.estimated(sketch, rows)
+            return latency, self._columns.estimate.gradient(sketch, rows, seconds, shares)
+        points = self._columns.at(sketch, rows)
+        added, *slopes = adding(points, True)
+        return points.latency + added, points.gradient(*slopes)
+
+    def predict(self, batch: CandidateBatch) -> Values:
+        """Minus the logarithm of the predicted seconds, up to a constant, [n]."""
+        return -batch.each(lambda sketch, matrix: self._latency(sketch, matrix.astype(np.float64)))
+
+    def _latency(self, sketch: Sketch, rows: Values) -> Values:
+        adding = self._adding(sketch)
+        if adding is None or not len(rows):
+            return self._columns.estimated(sketch, rows)[1]
+        points = self._columns.at(sketch, rows)
+        return np.asarray(points.latency + adding(points, False)[0])
+
+    def feature_slopes(
+        self, sketch: Sketch, rows: Values
+    ) -> tuple[tuple[str, ...], Values, Values]:
+        """Seconds of the estimate's components, and relaxed columns of each statement.
+
+        What is added depends on the components relative to the estimate; the slopes count both
+        ways.
+        """
+        adding = self._adding(sketch)
+        if adding is None or not len(rows):
+            seconds, _, shares = self._columns.estimated(sketch, rows)
+            return self._columns.components, seconds, shares * np.log(2.0)
+        points = self._columns.at(sketch, rows)
+        return points.slopes(*adding(points, True)[1:])
