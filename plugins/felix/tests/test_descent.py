@@ -86,7 +86,6 @@ def test_points_begin_inside(sketch: Sketch, feasible: FeasibleSet) -> None:
     penalties = Penalties(relaxation)
     rng = np.random.default_rng(0)
     start, frame = starting_points(
-        relaxation,
         penalties,
         partial(Bowl().relaxed, sketch),
         feasible.uniform(64, 0),
@@ -113,15 +112,14 @@ def test_descent_reaches_a_known_optimum(sketch: Sketch, feasible: FeasibleSet) 
     model = Bowl(around(target.tolist()))
     objective = partial(model.relaxed, sketch)
     rng = np.random.default_rng(0)
-    start, frame = starting_points(relaxation, penalties, objective, sample, sample[:0], OURS, rng)
-    trajectories = descend(relaxation, penalties, objective, start, frame, 64, OURS)
+    start, frame = starting_points(penalties, objective, sample, sample[:0], OURS, rng)
+    trajectories = descend(penalties, objective, start, frame, 64, OURS)
     assert trajectories.points.shape == (65, 32, relaxation.size)
     collected = collect_candidates(
-        relaxation,
+        Repairer(penalties),
         trajectories,
         frame,
         feasible.contains,
-        Repairer(relaxation, penalties),
         sample,
         OURS,
         rng,
@@ -148,7 +146,7 @@ def test_what_is_no_number_moves_nothing(sketch: Sketch, feasible: FeasibleSet) 
     frame = relaxation.frame(feasible.uniform(4, 0))
     start = relaxation.encode(frame.base, frame)
     found, expected = (
-        descend(relaxation, penalties, partial(model.relaxed, sketch), start, frame, 3, OURS)
+        descend(penalties, partial(model.relaxed, sketch), start, frame, 3, OURS)
         for model in (none, flat)
     )
     # Only constraints move it.
@@ -162,7 +160,7 @@ def test_repairs_end_in_the_space_and_leave_what_is_in_it(
 ) -> None:
     relaxation = Relaxation(sketch)
     penalties = Penalties(relaxation)
-    repairer, inside = Repairer(relaxation, penalties), feasible.uniform(64, 0)
+    repairer, inside = Repairer(penalties), feasible.uniform(64, 0)
     assert (repairer.repaired(inside, inside[:1]) == inside).all()
     frame = relaxation.frame(inside)
     rows = relaxation.rounded(relaxation.uniform(frame, np.random.default_rng(0)), frame)
@@ -191,10 +189,8 @@ def test_published_descent_may_break_products_and_leaves_out_what_does(
     penalties = Penalties(relaxation)
     rng, sample = np.random.default_rng(0), feasible.uniform(64, 0)
     objective = partial(Bowl(around(feasible.uniform(1, 5)[0].tolist())).relaxed, sketch)
-    start, frame = starting_points(
-        relaxation, penalties, objective, sample, sample[:0], PUBLISHED, rng
-    )
-    found = descend(relaxation, penalties, objective, start, frame, 32, PUBLISHED)
+    start, frame = starting_points(penalties, objective, sample, sample[:0], PUBLISHED, rng)
+    found = descend(penalties, objective, start, frame, 32, PUBLISHED)
     sums = relaxation.exponents(found.points[-1]).sum(axis=-1)
     assert np.allclose(sums, frame.mass, atol=1e-6)
     assert any(breaches(relaxation, points, frame)[0].max() > 0 for points in found.points)
@@ -202,11 +198,10 @@ def test_published_descent_may_break_products_and_leaves_out_what_does(
     assert any(0 < whole.sum() < len(whole) for _, whole in rounded)
     assert all((relaxation.frame(rows).mass == frame.mass).all() for rows, _ in rounded)
     collected = collect_candidates(
-        relaxation,
+        Repairer(penalties),
         found,
         frame,
         feasible.contains,
-        Repairer(relaxation, penalties),
         sample,
         PUBLISHED,
         rng,

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from autotune_felix.simplex import project, round_remainders, tangent, uniform_shares
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,25 +82,6 @@ def test_a_projected_whole_number_is_not_rounded_down() -> None:
     # What made the tolerance necessary: 3 comes out of a projection as 2.9999999999999996.
     points = np.array([[3.0 - 4e-16, 0.5 + 2e-16, 0.5 + 2e-16]])
     assert round_remainders(points, np.array([4])).tolist() == [[3, 1, 0]]
-
-
-@pytest.mark.parametrize(
-    ("levels", "mass", "least", "most"),
-    [(4, 6, 0.10, 0.16), (4, 3, 0.07, 0.12), (4, 1, 0, 0), (2, 5, 0, 0)],
-)
-def test_rounding_each_level_by_itself_breaks_the_product(
-    levels: int, mass: int, least: float, most: float
-) -> None:
-    """The negative control: why exponents are rounded together.
-
-    As in Felix, all levels but the outermost are rounded, which may leave it less than nothing.
-    Here they are on the face where nothing is left for it.
-    """
-    rng = np.random.default_rng(0)
-    points = uniform_shares(np.full(20_000, float(mass)), levels, rng)
-    broken = (np.rint(points).sum(axis=1) > mass).mean()
-    assert least <= broken <= most
-    assert (round_remainders(points, np.full(20_000, mass)).sum(axis=1) == mass).all()
 
 
 @given(boxes(), st.integers(0, 2**32))

@@ -20,7 +20,13 @@ from toy_outcomes import TARGET, crashes, group, rank_correlation, saved, told
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.ir.workloads import Workload
 from autotune.models import ModelContext
-from autotune.models.cost import Observation, TrainableCostModel, TrainingGroup, read_model
+from autotune.models.cost import (
+    Observation,
+    TrainableCostModel,
+    TrainingGroup,
+    arrays_from_json,
+    read_model,
+)
 from autotune.models.training import pairwise_accuracy, score_groups
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.store.records import Outcome
@@ -99,21 +105,11 @@ def test_momentum_adapts_what_pacm_has_learned() -> None:
     np.testing.assert_array_equal(adapting.predict(BATCH), trained.predict(BATCH))
 
 
-def test_a_state_goes_on_from_the_same_file_only() -> None:
-    one, other, first, second = (_make(PaCM) for _ in range(4))
-    one.fit([group(told(30))])
-    other.fit([group(told(30, seed=1))])
-    first.load(saved(one))
-    second.load(saved(other))
-    assert len(json.dumps(first.state())) < 1000, "weights of the file are not in the state"
-    with pytest.raises(InvalidValueError, match="continues from the file"):
-        second.load_state(first.state())
-
-
-def test_a_state_with_other_features_is_refused() -> None:
-    model = _make(PaCM)
-    with pytest.raises(InvalidValueError, match="corrected.*published"):
-        _make(PaCM, fidelity="published").load_state(model.state())
+def test_weights_of_a_file_are_not_in_the_state() -> None:
+    trained, loaded = _make(PaCM), _make(PaCM)
+    trained.fit([group(told(30))])
+    loaded.load(saved(trained))
+    assert len(json.dumps(loaded.state())) < 1000
 
 
 def test_full_trainings_come_with_growth_and_fine_tuning_between(
@@ -181,13 +177,6 @@ def test_wrong_options_are_refused(
         PaCM(ModelContext(target=TARGET, options=options))
 
 
-def test_warming_up_teaches_nothing() -> None:
-    made = _make(PaCM)
-    before = json.dumps(made.state())
-    made.warm_up()
-    assert json.dumps(made.state()) == before and not made.predict(BATCH).any()
-
-
 MODELS: list[Callable[[ModelContext], TrainableCostModel]] = [PaCM, MomentumPaCM]
 
 
@@ -244,18 +233,18 @@ def _model(initial: bytes, **options: Any) -> MomentumPaCM:
 
 def _read(content: bytes, fidelity: str = "ours") -> Weights:
     version = feature_version(fidelity)
-    return Weights.from_arrays(read_model(io.BytesIO(content), "pacm", version).arrays)
+    return read_model(io.BytesIO(content), "pacm", version).arrays
 
 
 def _state(model: MomentumPaCM, initial: bytes, fidelity: str = "ours") -> tuple[Weights, Weights]:
     """Slow weights, and those that predict."""
     state = model.state()
-    slow = Weights.from_json(state["base"]) if state["base"] else _read(initial, fidelity)
-    return slow, Weights.from_json(state["current"]) if state["current"] else slow
+    slow = arrays_from_json(state["base"]) if state["base"] else _read(initial, fidelity)
+    return slow, arrays_from_json(state["current"]) if state["current"] else slow
 
 
 def _same(one: Weights, other: Weights) -> bool:
-    return all((array == other.arrays[name]).all() for name, array in one.arrays.items())
+    return all((array == other[name]).all() for name, array in one.items())
 
 
 def test_slow_weights_follow_after_every_fourth_update(trained: bytes) -> None:
@@ -271,10 +260,10 @@ def test_slow_weights_follow_after_every_fourth_update(trained: bytes) -> None:
             np.testing.assert_array_equal(model.predict(BATCH), scores)
             continue
         assert not _same(fast, found) and (model.predict(BATCH) != scores).any()
-        for name, array in found.arrays.items():
-            wanted = 0.99 * slow.arrays[name] + 0.01 * fast.arrays[name]
+        for name, array in found.items():
+            wanted = 0.99 * slow[name] + 0.01 * fast[name]
             if name.endswith("num_batches_tracked"):
-                wanted = slow.arrays[name]
+                wanted = slow[name]
             np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-7)
         slow = found
 
@@ -312,10 +301,10 @@ def test_buffers_and_normaliser(fidelity: str) -> None:
     original = _read(initial, fidelity)
     slow, fast = _state(model, initial, fidelity)
     for name in ("norm.running_mean", "norm.running_var"):
-        moved = (slow.arrays[name] != original.arrays[name]).any()
+        moved = (slow[name] != original[name]).any()
         assert moved == (fidelity == "ours")
-    kept = fast.normaliser.statements.width == original.normaliser.statements.width
-    assert kept.all() == (fidelity == "ours")
+    width = "normaliser.statements.width"
+    assert (fast[width] == original[width]).all() == (fidelity == "ours")
 
 
 def test_without_weights_it_begins_with_random_ones() -> None:

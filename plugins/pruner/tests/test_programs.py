@@ -12,7 +12,6 @@ from autotune_pruner.programs import (
 from autotune_pruner.ranking_model import Samples
 from toy_outcomes import TARGET, told
 
-from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads.builders import (
     batch_matmul,
@@ -124,18 +123,3 @@ def test_labels_are_relative_to_the_best_of_the_task() -> None:
     np.testing.assert_allclose(data.labels, [0.5, 1.0, 0.25, 1.0, 0.0, 0.2, 1.0])
     assert data.tasks.tolist() == [0, 0, 0, 0, 1, 1, 1]
     assert data.teaches and not data.take(np.array([1, 3, 4])).teaches
-
-
-def test_samples_come_back_from_json() -> None:
-    samples, other = Samples(TARGET, "ours"), Samples(TARGET, "ours")
-    samples.add(told(20) + told(5, extent=8))
-    other.add(told(3))
-    other.load_json(samples.to_json())
-    one, two = samples.data(), other.data()
-    np.testing.assert_array_equal(one.programs.statements, two.programs.statements)
-    np.testing.assert_array_equal(one.programs.dataflow, two.programs.dataflow)
-    np.testing.assert_array_equal(one.labels, two.labels)
-    assert other.to_json() == samples.to_json()
-    with pytest.raises(InvalidValueError, match="not outcomes"):
-        other.load_json({"sketches": [], "numbers": [3], "values": [[1]], "latencies": [None]})
-    assert other.to_json() == samples.to_json()

@@ -137,10 +137,19 @@ class CostModelSuite:
         model.update([(candidate, Outcome("crash")) for candidate, _ in outcomes])
         assert np.isfinite(model.predict(batch)).all()
 
+    def test_warming_up_teaches_nothing(
+        self, cost_model_factory: CostModelFactory, batch: CandidateBatch
+    ) -> None:
+        model, other = cost_model_factory(), cost_model_factory()
+        model.warm_up()
+        assert json.dumps(model.state()) == json.dumps(other.state())
+        np.testing.assert_array_equal(model.predict(batch), other.predict(batch))
+
     def test_state_of_another_model_is_refused(self, cost_model_factory: CostModelFactory) -> None:
         model = cost_model_factory()
-        with pytest.raises(InvalidValueError):
-            model.load_state({**model.state(), "model": "no such model"})
+        for name in {"model", "feature_version"} & model.state().keys():
+            with pytest.raises(InvalidValueError):
+                model.load_state({**model.state(), name: "no such"})
 
 
 class TrainableCostModelSuite(CostModelSuite):
@@ -204,6 +213,22 @@ class TrainableCostModelSuite(CostModelSuite):
         for each in (model, other):
             each.update(outcomes[20:])
         np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+
+    def test_a_state_on_top_of_another_file_is_refused(
+        self,
+        cost_model_factory: CostModelFactory,
+        groups: list[TrainingGroup],
+        outcomes: list[Observation],
+    ) -> None:
+        model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
+        for each, told in ((model, groups), (other, groups[:1])):
+            fitted = _trainable(cost_model_factory)
+            fitted.fit(told)
+            each.load(_saved(fitted))
+        model.update(outcomes[:3])
+        for different in (other, cost_model_factory()):
+            with pytest.raises(InvalidValueError, match="file"):
+                different.load_state(_through_json(model.state()))
 
     def test_fitting_forgets_what_was_learned_before(
         self,

@@ -46,11 +46,6 @@ class TestWithLoopNestFeatures(TrainableCostModelSuite):
         return lambda: GradientBoostedTrees(ModelContext(target=preset("skylake-avx512")))
 
 
-def test_untrained_it_predicts_zeros() -> None:
-    batch = SPACE.sample(9, np.random.default_rng(0))
-    assert _model().predict(batch).tolist() == [0.0] * 9
-
-
 @pytest.mark.parametrize(("n", "correlation"), [(16, 0.3), (64, 0.7), (200, 0.85)])
 def test_it_learns_to_rank(n: int, correlation: float) -> None:
     batch = SPACE.sample(1000, np.random.default_rng(9))
@@ -124,13 +119,6 @@ def test_features_that_are_not_finite_are_stored_as_json() -> None:
 def test_features_of_the_wrong_shape_are_refused() -> None:
     with pytest.raises(InvalidValueError, match=r"must have shape \(4, 6\), not \(3, 6\)"):
         _model(features=lambda batch, target: toy_features(batch)[1:]).update(told(4))
-
-
-def test_another_feature_version_is_refused_naming_both() -> None:
-    model = _model(feature_version="a")
-    model.update(told(4))
-    with pytest.raises(InvalidValueError, match="version 'a'.*version 'b'"):
-        _model(feature_version="b").load_state(model.state())
 
 
 def test_an_update_trains_once_and_a_row_is_featurised_once(
@@ -212,17 +200,6 @@ def test_fitting_says_what_it_saw() -> None:
     seen = _model().fit([group])
     assert (seen["tasks"], seen["rows"]) == (1, 50)
     assert 0 < seen["training_error"] < 0.3
-
-
-def test_files_of_other_features_are_refused_naming_both() -> None:
-    with pytest.raises(InvalidValueError, match="version 'a'.*version 'b'.*train a new one"):
-        _loaded(_fitted(feature_version="a"), feature_version="b")
-
-
-def test_states_on_other_trees_are_refused() -> None:
-    with pytest.raises(InvalidValueError, match=r"from the file \w+, this one from none"):
-        _model().load_state(_fitted().state())
-    _model().load_state({**_model().state(), "base": ""})
 
 
 @pytest.mark.parametrize("text", ["tree", "tree\nversion=v4\nnum_class=1\n"])

@@ -100,16 +100,13 @@ class Trajectories:
         points: [steps + 1, n, size], the starting points first.
         costs: Predicted log latency at each, [steps + 1, n]; at the last ones that of the step
             before, as they are not evaluated. Infinite where it is not a number.
-        evaluations: Points at which the cost was evaluated.
     """
 
     points: Reals
     costs: Reals
-    evaluations: int
 
 
 def descend(
-    relaxation: Relaxation,
     penalties: Penalties,
     objective: Objective,
     start: Reals,
@@ -122,7 +119,6 @@ def descend(
     A point where the cost or its gradient is no number is moved by its penalty alone.
 
     Args:
-        relaxation: Of the sketch.
         penalties: Of the sketch.
         objective: The cost.
         start: Starting points, [n, size].
@@ -130,7 +126,7 @@ def descend(
         steps: Steps to take.
         options: ``learning_rate``, ``force``, ``strength`` and ``divisibility``.
     """
-    exact = options.divisibility == "projection"
+    relaxation, exact = penalties.relaxation, options.divisibility == "projection"
     adam = Adam(start.shape, options.learning_rate, steps)
     points, visited, costs = start, [start], []
     for _ in range(steps):
@@ -151,7 +147,7 @@ def descend(
         points = relaxation.project(moved, frame) if exact else balanced(relaxation, moved, frame)
         visited.append(points)
     costs.append(costs[-1] if costs else np.zeros(len(start)))
-    return Trajectories(np.stack(visited), np.stack(costs), steps * len(start))
+    return Trajectories(np.stack(visited), np.stack(costs))
 
 
 # Lines through a point are not cut this close to it, relative to the longest possible: the new

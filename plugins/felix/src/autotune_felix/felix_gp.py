@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 import numpy as np
-from attrs import evolve, frozen
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.ir.converter import JsonForm
 from autotune.models import ModelContext
-from autotune.models.cost import (
-    DifferentiableCostModel,
-    Observation,
-    ObservationLog,
-    check_model,
-)
+from autotune.models.cost import Observation, ObservationLog, check_model
 from autotune.plugins.options import option, read_options
-from autotune.sketches import CandidateBatch, Sketch
-from autotune.sketches.candidates import order_of
-from autotune_felix.program_columns import ProgramColumns, ProgramPoints
+from autotune.sketches import Sketch
+from autotune.sketches.candidates import in_order
+from autotune_felix.program_columns import Adding, CorrectedEstimate, ProgramPoints
 
 __all__ = ["FelixGp", "FelixGpOptions"]
 
 Values = NDArray[np.float64]
 
-_ARRAYS = ("columns", "groups", "labels", "latencies")
+# Of what was told of a workload, after the columns of programs: number of the sketch, logarithms
+# of the estimate and of the latency.
+_GROUP, _ESTIMATE, _LATENCY = -3, -2, -1
 
 
 @frozen
@@ -44,28 +42,7 @@ class FelixGpOptions:
     outcomes: int = option(512, low=2, high=4096)
 
 
-@frozen(eq=False)
-class _Learned:
-    """Outcomes of one workload, in order.
-
-    Attributes:
-        columns: ``[n, columns]``.
-        groups: Number of the sketch of each, ``[n]``.
-        labels: Logarithm of the latency over the estimate, ``[n]``.
-        latencies: Logarithm of the latency, ``[n]``.
-    """
-
-    columns: Values
-    groups: NDArray[np.int64]
-    labels: Values
-    latencies: Values
-
-    def take(self, places: NDArray[np.int64]) -> _Learned:
-        """Select the given places, in that order."""
-        return _Learned(*(getattr(self, name)[places] for name in _ARRAYS))
-
-
-class FelixGp(DifferentiableCostModel):
+class FelixGp(CorrectedEstimate):
     """Predicts the logarithm of latency: an estimate from the nest, and what outcomes add to it.
 
     What is measured over what was estimated is taken for a Gaussian process over the relaxed
@@ -84,55 +61,22 @@ class FelixGp(DifferentiableCostModel):
 
     def __init__(self, context: ModelContext) -> None:
         self.options = read_options(f"cost model {self.name!r}", FelixGpOptions, context.options)
-        self._columns = ProgramColumns(context.target)
+        super().__init__(context.target)
         self._forget()
 
     def _forget(self) -> None:
         self._log = ObservationLog()
         self._sketches: dict[str, int] = {}
-        self._learned: dict[str, _Learned] = {}
+        self._learned: dict[str, Values] = {}
         self._scales: dict[str, Scales] = {}
         self._processes: dict[str, Process] = {}
 
-    def relaxed(self, sketch: Sketch, rows: Values) -> tuple[Values, Values]:
-        """The logarithm of the predicted seconds, up to a constant, and its gradient."""
+    def _adding(self, sketch: Sketch) -> Adding | None:
         process = self._processes.get(sketch.workload.digest)
-        if process is None or not len(rows):
-            seconds, latency, shares = self._columns.estimated(sketch, rows)
-            return latency, self._columns.estimate.gradient(sketch, rows, seconds, shares)
-        points = self._columns.at(sketch, rows)
-        added, *slopes = self._added(process, sketch, points)
-        return points.latency + added, points.gradient(*slopes)
-
-    def predict(self, batch: CandidateBatch) -> Values:
-        """Minus the logarithm of the predicted seconds, up to a constant, [n]."""
-        parts = []
-        for sketch, matrix in batch.parts:
-            rows = matrix.astype(np.float64)
-            process = self._processes.get(sketch.workload.digest)
-            if process is None or not len(rows):
-                parts.append(self._columns.estimated(sketch, rows)[1])
-            else:
-                points = self._columns.at(sketch, rows)
-                parts.append(points.latency + self._added(process, sketch, points)[0])
-        return -np.concatenate([np.zeros(0), *parts])
-
-    def feature_slopes(
-        self, sketch: Sketch, rows: Values
-    ) -> tuple[tuple[str, ...], Values, Values]:
-        """Seconds of the estimate's components, and relaxed columns of each statement.
-
-        The process sees the components relative to the estimate; the slopes count both ways.
-        """
-        process = self._processes.get(sketch.workload.digest)
-        if process is None or not len(rows):
-            seconds, _, shares = self._columns.estimated(sketch, rows)
-            return self._columns.components, seconds, shares * np.log(2.0)
-        points = self._columns.at(sketch, rows)
-        return points.slopes(*self._added(process, sketch, points)[1:])
+        return None if process is None else partial(self._added, process, sketch)
 
     def _added(
-        self, process: Process, sketch: Sketch, points: ProgramPoints
+        self, process: Process, sketch: Sketch, points: ProgramPoints, _slopes: bool
     ) -> tuple[Values, Values, Values]:
         """Contribution of the process, ``[n]``, and its derivatives by both kinds of columns."""
         group = self._sketches.get(sketch.digest, -1)
@@ -152,36 +96,36 @@ class FelixGp(DifferentiableCostModel):
     def _add(self, valid: Sequence[Observation]) -> list[str]:
         """Note outcomes, in their order; returns the workloads that they are of."""
         candidates = [candidate for candidate, _ in valid]
-        parts = []
-        for sketch, matrix in CandidateBatch.of(candidates).parts:
-            points = self._columns.at(sketch, matrix.astype(np.float64))
-            number = self._sketches.setdefault(sketch.digest, len(self._sketches))
-            groups = np.full(len(matrix), number, dtype=np.int64)
-            parts.append(_Learned(_pooled(points), groups, -points.latency, -points.latency))
-        found = _joined(parts).take(np.array(order_of(candidates), dtype=np.int64))
-        latencies = np.log([float(outcome.latency or 1.0) for _, outcome in valid])
-        found = evolve(found, labels=found.labels + latencies, latencies=latencies)
+        found = in_order(candidates, lambda batch: batch.each(self._told_of))
+        found[:, _LATENCY] = np.log([float(outcome.latency or 1.0) for _, outcome in valid])
         workloads = np.array([candidate.sketch.workload.digest for candidate in candidates])
         told = list(dict.fromkeys(workloads.tolist()))
         for workload in told:
             known = [self._learned[workload]] if workload in self._learned else []
-            new = found.take(np.flatnonzero(workloads == workload))
-            self._learned[workload] = _joined([*known, new])
+            self._learned[workload] = np.concatenate([*known, found[workloads == workload]])
         return told
+
+    def _told_of(self, sketch: Sketch, matrix: NDArray[np.int64]) -> Values:
+        """Columns of programs, and what is kept beside them but for the latency."""
+        points = self._at(sketch, matrix.astype(np.float64))
+        group = self._sketches.setdefault(sketch.digest, len(self._sketches))
+        beside = np.full(len(matrix), group), points.latency, np.zeros(len(matrix))
+        return np.column_stack([_pooled(points), *beside])
 
     def _reason(self, workload: str, fit: Fit) -> None:
         """Rebuild the process of a workload from its earlier scales."""
         learned = self._learned[workload]
-        kept = _kept(learned.latencies, self.options.outcomes)
-        width = len(self._columns.components)
-        others = learned.columns.shape[1] - width
+        learned = learned[_kept(learned[:, _LATENCY], self.options.outcomes)]
+        columns = np.ascontiguousarray(learned[:, :_GROUP])
+        width = len(self._estimate.components)
+        others = columns.shape[1] - width
         # Components of the estimate count as much together as all columns of statements do.
         shares = np.concatenate([np.full(others, 1.0 / others), np.full(width, 1.0 / width)])
         self._processes[workload] = process = fit(
-            learned.columns[kept],
+            columns,
             shares,
-            learned.groups[kept],
-            learned.labels[kept],
+            learned[:, _GROUP].astype(np.int64),
+            learned[:, _LATENCY] - learned[:, _ESTIMATE],
             self._scales.get(workload, Scales()),
         )
         self._scales[workload] = process.scales
@@ -190,7 +134,7 @@ class FelixGp(DifferentiableCostModel):
         """A JSON object with the model's observations, without features."""
         return {
             "model": self.name,
-            "feature_version": self._columns.version,
+            "feature_version": self._version,
             "scales": {name: scales.to_json() for name, scales in self._scales.items()},
             "told": self._log.to_json(),
         }
@@ -201,7 +145,7 @@ class FelixGp(DifferentiableCostModel):
         Raises:
             InvalidValueError: the state is of another model or other features.
         """
-        check_model(self.name, state, self._columns.version)
+        check_model(self.name, state, self._version)
         told = ObservationLog.read(state["told"])
         self._forget()
         self._scales = {name: Scales.from_json(each) for name, each in state["scales"].items()}
@@ -214,10 +158,6 @@ class FelixGp(DifferentiableCostModel):
 def _pooled(points: ProgramPoints) -> Values:
     """Columns of programs: the sum over their statements, and the components, ``[n, columns]``."""
     return np.concatenate([points.statements.sum(axis=1), points.beside], axis=1)
-
-
-def _joined(parts: Sequence[_Learned]) -> _Learned:
-    return _Learned(*(np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS))
 
 
 def _kept(latencies: Values, most: int) -> NDArray[np.int64]:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.errors import InvalidValueError
 from autotune.models import ModelContext
-from autotune.models.cost import TrainingGroup, read_model, write_model
 from autotune.models.features import RELAXED_COLUMNS
 from autotune.plugins.options import read_options
-from autotune.sketches import CandidateBatch, Sketch
+from autotune.sketches import Sketch
 from autotune_felix.labelled import Labelled, Scale
-from autotune_felix.learning import BLOCK, TorchModel, torch
+from autotune_felix.learning import TorchModel, Weights, in_blocks, torch
 from autotune_felix.options import FelixMlpOptions
-from autotune_felix.program_columns import ProgramColumns
-from autotune_felix.residual_network import (
-    MlpWeights,
-    ResidualEnsemble,
-    TrainingSettings,
-    bounded,
-    one_thread,
-    train,
-)
+from autotune_felix.program_columns import Adding, CorrectedEstimate, ProgramPoints
+from autotune_felix.residual_network import ResidualEnsemble, TrainingSettings, bounded, train
 
 __all__ = ["FelixMlp"]
 
@@ -36,10 +29,11 @@ _LOG = logging.getLogger("autotune.models.cost")
 # Programs of a training that a file keeps, to be replayed beside new ones.
 _REPLAYED = 1024
 _FIT_BATCH = 128
+_SCALED = ("statements", "programs")
 _NOTHING = "nothing to learn from: no task has two programs with a latency"
 
 
-class FelixMlp(TorchModel[MlpWeights]):
+class FelixMlp(CorrectedEstimate, TorchModel):
     """Predicts the logarithm of latency: an estimate from the nest, and what networks add to it.
 
     The networks read relaxed statement features and the components of the estimate; the
@@ -61,19 +55,18 @@ class FelixMlp(TorchModel[MlpWeights]):
     """
 
     name = "felix-mlp"
+    _prefix, _sized_by, _replays = "network.", "other options (members, width)", True
 
     def __init__(self, context: ModelContext) -> None:
         self.options = read_options(f"cost model {self.name!r}", FelixMlpOptions, context.options)
+        super().__init__(context.target, self.options.smoothing == "published")
         self._seed = context.seed
-        self._columns = ProgramColumns(context.target, self.options.smoothing == "published")
-        self._version = self._columns.version
-        self._beside = len(self._columns.components)
+        self._beside = len(self._estimate.components)
         self._dtype = torch.float64 if self.options.precision == "double" else torch.float32
         self._forget()
 
     def _forget(self) -> None:
         super()._forget()
-        self._replayed = self._own
         self._scaled_at = 0
         self._said = False
 
@@ -81,79 +74,25 @@ class FelixMlp(TorchModel[MlpWeights]):
         """Let torch load what it loads at the first training."""
         blank = np.zeros((4, 1, len(RELAXED_COLUMNS))), np.zeros((4, self._beside))
         data = Labelled.of(*blank, np.arange(4), 0)
-        with one_thread():
-            scales = Scale.of(data.statements), Scale.of(data.programs)
-            train(self._network(None), data, data.take(np.arange(0)), scales, TrainingSettings(1))
+        scales = Scale.of(data.statements), Scale.of(data.programs)
+        train(self._network(None), data, data.take(np.arange(0)), scales, TrainingSettings(1))
 
-    def relaxed(self, sketch: Sketch, rows: Values) -> tuple[Values, Values]:
-        """The logarithm of the predicted seconds, up to a constant, and its gradient."""
-        return self._evaluated(sketch, rows, slopes=True)
+    def _adding(self, sketch: Sketch) -> Adding | None:
+        return None if self._weights is None else self._residuals
 
-    def predict(self, batch: CandidateBatch) -> Values:
-        """Minus the logarithm of the predicted seconds, up to a constant, [n]."""
-        parts = [
-            self._evaluated(sketch, matrix.astype(np.float64), slopes=False)[0]
-            for sketch, matrix in batch.parts
-        ]
-        return -np.concatenate([np.zeros(0), *parts])
-
-    def feature_slopes(
-        self, sketch: Sketch, rows: Values
-    ) -> tuple[tuple[str, ...], Values, Values]:
-        """Seconds of the estimate's components, and relaxed columns of each statement.
-
-        The networks see the components relative to the estimate; the slopes count both ways.
-        """
-        if self._weights is None or not len(rows):
-            seconds, _, shares = self._columns.estimated(sketch, rows)
-            return self._columns.components, seconds, shares * np.log(2.0)
-        points = self._columns.at(sketch, rows)
-        return points.slopes(*self._residuals(points.statements, points.beside, slopes=True)[1:])
-
-    def _evaluated(self, sketch: Sketch, rows: Values, *, slopes: bool) -> tuple[Values, Values]:
-        if self._weights is None or not len(rows):
-            seconds, latency, shares = self._columns.estimated(sketch, rows)
-            if not slopes:
-                return latency, rows
-            return latency, self._columns.estimate.gradient(sketch, rows, seconds, shares)
-        points = self._columns.at(sketch, rows)
-        residuals, *by_columns = self._residuals(points.statements, points.beside, slopes=slopes)
-        return points.latency + residuals, points.gradient(*by_columns) if slopes else rows
-
-    def _residuals(
-        self, statements: Values, beside: Values, *, slopes: bool
-    ) -> tuple[Values, Values, Values]:
+    def _residuals(self, points: ProgramPoints, slopes: bool) -> list[Values]:
         """Cautious residuals ``[n]``, and their derivatives by both inputs where asked for."""
-        if self._weights is None:
-            raise RuntimeError("a network predicts once it has weights")
-        if self._predictor is None:
-            # Derivatives are by its inputs: those by its weights would be half of the work.
-            self._predictor = self._network(self._weights).to(self._dtype).requires_grad_(False)
-        found, count = [], len(statements)
-        with one_thread(), torch.set_grad_enabled(slopes):
-            for start in range(0, count, BLOCK):
-                places = np.resize(np.arange(start, min(start + BLOCK, count)), BLOCK)
-                inputs = [
-                    torch.tensor(
-                        (values[places] - scale.mean) / scale.spread, dtype=self._dtype
-                    ).requires_grad_(slopes)
-                    for values, scale in zip(
-                        (statements, beside), self._weights.scales, strict=True
-                    )
-                ]
-                residuals = self._cautious(bounded(self._predictor(*inputs)))
-                if slopes:
-                    residuals.sum().backward()
-                kept = min(BLOCK, count - start)
-                found.append(
-                    [residuals.detach().numpy()[:kept]]
-                    + [each.grad.numpy()[:kept] for each in inputs if each.grad is not None]
-                )
-        joined = [np.concatenate(each).astype(np.float64) for each in zip(*found, strict=True)]
-        if not slopes:
-            return joined[0], statements, beside
-        scales = self._weights.scales
-        return joined[0], joined[1] / scales[0].spread, joined[2] / scales[1].spread
+        network, scales = self._predicting(self._dtype), _scales(self._weights or {})
+        residuals, *found = in_blocks(
+            lambda *given: self._cautious(bounded(network(*given))),
+            [
+                (values - scale.mean) / scale.spread
+                for values, scale in zip((points.statements, points.beside), scales, strict=True)
+            ],
+            self._dtype,
+            slopes=slopes,
+        )
+        return [residuals, *(it / scale.spread for it, scale in zip(found, scales, strict=False))]
 
     def _cautious(self, residuals: torch.Tensor) -> torch.Tensor:
         """Mean over the members, and a share of their standard deviation."""
@@ -180,63 +119,53 @@ class FelixMlp(TorchModel[MlpWeights]):
             self._said = True
             _LOG.warning("cost model %r has %s", self.name, _NOTHING)
 
-    def _programs(self, batch: CandidateBatch, tasks: dict[str, int]) -> list[Labelled]:
-        parts = []
-        for sketch, matrix in batch.parts:
-            points = self._columns.at(sketch, matrix.astype(np.float64))
-            number = tasks.setdefault(sketch.workload.digest, len(tasks))
-            parts.append(Labelled.of(points.statements, points.beside, -points.latency, number))
-        return parts
+    def _program(self, sketch: Sketch, rows: Values) -> tuple[Values, Values, Values]:
+        points = self._at(sketch, rows)
+        return points.statements, points.beside, points.latency
 
     def _trained(
         self,
         own: Labelled,
         replayed: Labelled,
-        start: MlpWeights | None,
+        start: Weights | None,
         settings: TrainingSettings,
     ) -> Mapping[str, float]:
         """Train from weights, or from initial ones on rescaled columns, and predict so."""
-        scales = (
-            (Scale.of(own.statements), Scale.of(own.programs)) if start is None else start.scales
-        )
+        if start is None:
+            scales = Scale.of(own.statements), Scale.of(own.programs)
+        else:
+            scales = _scales(start)
         network = self._network(start)
-        with one_thread():
-            course = train(network, own, replayed, scales, settings)
-        self._weights, self._predictor = MlpWeights.of(network, scales), None
-        return {"loss before": course.before, "loss": course.best}
+        before, best = train(network, own, replayed, scales, settings)
+        named = zip(_SCALED, scales, strict=True)
+        self._become(
+            network,
+            **{
+                f"scale.{name}.{part}": each
+                for name, scale in named
+                for part, each in (("mean", scale.mean), ("spread", scale.spread))
+            },
+        )
+        return {"loss before": before, "loss": best}
 
-    def _network(self, weights: MlpWeights | None) -> ResidualEnsemble:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._seed)
-            network = ResidualEnsemble(
-                self.options.members,
-                len(RELAXED_COLUMNS),
-                self._beside,
-                self.options.width,
-            )
+    def _new_network(self) -> ResidualEnsemble:
+        options = self.options
+        return ResidualEnsemble(options.members, len(RELAXED_COLUMNS), self._beside, options.width)
+
+    def _network(self, weights: Weights | None) -> Any:
         if weights is not None:
-            weights.apply(network)
-        return network
+            _scales(weights)
+        return super()._network(weights)
 
-    def fit(self, groups: Sequence[TrainingGroup]) -> Mapping[str, float]:
-        """Train from first weights on outcomes of many tasks; all that was learned is forgotten.
+    def _fitted(self, data: Labelled) -> Mapping[str, float] | None:
+        """Train on data of which some are held out, whole tasks where there are ten.
 
-        Some are held out, whole tasks where there are ten; the best weights on those are kept.
-        Groups of the same workload are one task.
-
-        Returns:
-            Huber losses of the held-out residuals, without and with the networks.
+        The best weights on those are kept. Losses are Huber's of the residuals, without and with
+        the networks.
         """
-        tasks: dict[str, int] = {}
-        parts = []
-        for group in groups:
-            valid = [pair for pair in group.outcomes if pair[1].latency]
-            if valid:
-                parts.append(self._labelled(valid, tasks))
-        data = Labelled.joined(parts) if parts else self._own.take(np.arange(0))
         if not data.teaches():
             self._say_nothing()
-            return {}
+            return None
         self._forget()
         steps = max(20, self.options.fit_epochs * len(data) // _FIT_BATCH)
         settings = TrainingSettings(steps, batch=_FIT_BATCH, seed=self._seed)
@@ -244,48 +173,7 @@ class FelixMlp(TorchModel[MlpWeights]):
         rng = np.random.default_rng(self._seed)
         kept = np.sort(rng.permutation(len(data))[:_REPLAYED])
         self._replayed = data.take(kept).of_other_tasks()
-        self._base = self._weights
-        return {"tasks": float(len(tasks)), "programs": float(len(data)), **found}
-
-    def save(self, stream: BinaryIO) -> None:
-        """Write the weights, and programs to replay; nothing but the header if there are none."""
-        arrays: dict[str, NDArray[Any]] = {}
-        if self._weights is not None:
-            replayed = self._replayed if len(self._replayed) else self._own.of_other_tasks()
-            arrays = self._weights.to_arrays()
-            arrays |= {f"replay.{name}": each for name, each in replayed.to_arrays().items()}
-        write_model(stream, self.name, self._version, arrays)
-
-    def load(self, stream: BinaryIO) -> None:
-        """Begin with what :meth:`save` wrote; all that was learned is forgotten.
-
-        Raises:
-            InvalidValueError: the file is damaged, of another model, of other options, or its
-                features have another version, which is named together with the own one.
-        """
-        arrays = read_model(stream, self.name, self._version).arrays
-        weights = MlpWeights.from_arrays(arrays) if arrays else None
-        replayed = None
-        if weights is not None:
-            self._network(weights)
-            prefix = "replay."
-            replayed = Labelled.from_arrays(
-                {
-                    n.removeprefix(prefix): each
-                    for n, each in arrays.items()
-                    if n.startswith(prefix)
-                }
-            )
-        self._forget()
-        if weights is not None and replayed is not None:
-            self._weights = self._base = weights
-            self._replayed = replayed
-
-    def _arrays(self, weights: MlpWeights) -> dict[str, NDArray[Any]]:
-        return weights.to_arrays()
-
-    def _of_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> MlpWeights:
-        return MlpWeights.from_arrays(arrays)
+        return found
 
     def state(self) -> dict[str, Any]:
         """See :meth:`TorchModel.state`; plus what the columns were scaled by."""
@@ -293,6 +181,21 @@ class FelixMlp(TorchModel[MlpWeights]):
 
     def load_state(self, state: dict[str, Any]) -> None:
         """See :meth:`TorchModel.load_state`."""
-        replayed = self._replayed
         super().load_state(state)
-        self._replayed, self._scaled_at = replayed, int(state["scaled_at"])
+        self._scaled_at = int(state["scaled_at"])
+
+
+def _scales(weights: Weights) -> tuple[Scale, Scale]:
+    """Scales of the columns of statements and of programs.
+
+    Raises:
+        InvalidValueError: they are not among the weights.
+    """
+    try:
+        statements, programs = (
+            Scale(weights[f"scale.{name}.mean"], weights[f"scale.{name}.spread"])
+            for name in _SCALED
+        )
+    except KeyError as error:
+        raise InvalidValueError(f"the weights lack {error}") from error
+    return statements, programs

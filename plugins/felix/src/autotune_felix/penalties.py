@@ -16,7 +16,7 @@ from autotune.sketches import AtLeast, AtMost, Constraint, Factor, OneOf, Produc
 from autotune_felix.relaxation import Frame, Relaxation, prime_factors
 from autotune_felix.simplex import Reals, Whole
 
-__all__ = ["Divisors", "Penalties", "Repairer"]
+__all__ = ["Penalties", "Repairer"]
 
 _SMALLEST = 1e-12
 
@@ -35,13 +35,13 @@ class Penalties:
     """The excess of every constraint but products: 0 where it holds.
 
     Where a number has to divide a product, it is what lacks to that in octaves, see
-    :class:`~autotune_felix.penalties.Divisors`.
+    :meth:`of_divisors`.
 
     Where a limit is positive the excess is ``log2(value / limit)`` (or its negative for a least
     value), else the difference in units. What has to be one of a list exceeds by its distance to
     the nearest. A point's penalty is the sum of the squares.
 
-    Args:
+    Attributes:
         relaxation: Of the sketch.
 
     Raises:
@@ -50,8 +50,8 @@ class Penalties:
 
     def __init__(self, relaxation: Relaxation) -> None:
         sketch, outputs = relaxation.sketch, dict[str, IntExpr]()
-        self._relaxation = relaxation
-        self._divisors = Divisors(relaxation)
+        self.relaxation = relaxation
+        self._requirements = _requirements(relaxation)
         self._sides: list[_Side] = []
         pairs: list[IntExpr] = []
         for constraint in sketch.constraints:
@@ -93,8 +93,8 @@ class Penalties:
             frame: What they keep.
         """
         values, gradient = self.of_values(rows)
-        lacking, slopes = self._divisors.of_points(points, frame)
-        return values + lacking, self._relaxation.pulled_back(gradient, rows, frame) + slopes
+        lacking, slopes = self.of_divisors(points, frame)
+        return values + lacking, self.relaxation.pulled_back(gradient, rows, frame) + slopes
 
     def of_values(self, values: Reals) -> tuple[Reals, Reals]:
         """The part of penalties [n] that follows from values [n, params], and its gradient."""
@@ -102,6 +102,30 @@ class Penalties:
             return np.zeros(len(values)), np.zeros_like(values)
         excess, slopes = self._excess(self._relaxed.values(values))
         return (excess**2).sum(axis=1), self._relaxed.vjp(values, 2.0 * excess * slopes)
+
+    def of_divisors(self, points: Reals, frame: Frame) -> tuple[Reals, Reals]:
+        """The part of penalties [n] that is of divisors, and its gradient, [n, size].
+
+        Exponents of products of factors are looked at, divided by a constant or by a knob of
+        powers of two; other such constraints have no push, and are left to the repair of whole
+        configurations.
+        """
+        gradient = np.zeros_like(points)
+        total = np.zeros(len(points))
+        exponents = self.relaxation.exponents(points)
+        slopes = self.relaxation.exponents(gradient)
+        for requirement in self._requirements:
+            counted = (frame.primes == requirement.prime)[..., None] * requirement.levels[:, None]
+            lacking = requirement.least - (exponents * counted).sum(axis=(1, 2, 3))
+            if requirement.knob is not None:
+                lacking += self.relaxation.knob_variables(points)[:, requirement.knob]
+            lacking = np.maximum(lacking, 0.0)
+            total += lacking**2
+            slopes -= 2.0 * lacking[:, None, None, None] * counted
+            if requirement.knob is not None:
+                knobs = self.relaxation.knob_variables(gradient)
+                knobs[:, requirement.knob] += 2.0 * lacking
+        return total, gradient
 
     def _excess(self, found: Reals) -> tuple[Reals, Reals]:
         """Excesses [n, constraints], and their derivatives by the constraints' expressions."""
@@ -160,40 +184,6 @@ def dividend_and_divisor(constraint: Constraint) -> tuple[IntExpr, IntExpr] | No
         return None
     expression = constraint.expression
     return (expression.args[0], expression.args[1]) if expression.op == "mod" else None
-
-
-class Divisors:
-    """By how many exponents points miss the constraints that something divides.
-
-    Products of factors are looked at, divided by a constant or by a knob of powers of two; other
-    such constraints have no push, and are left to the repair of whole configurations.
-
-    Args:
-        relaxation: Of the sketch.
-    """
-
-    def __init__(self, relaxation: Relaxation) -> None:
-        self._relaxation = relaxation
-        self._requirements = _requirements(relaxation)
-
-    def of_points(self, points: Reals, frame: Frame) -> tuple[Reals, Reals]:
-        """The sum of squares of what lacks, [n], and its gradient, [n, size]."""
-        gradient = np.zeros_like(points)
-        total = np.zeros(len(points))
-        exponents = self._relaxation.exponents(points)
-        slopes = self._relaxation.exponents(gradient)
-        for requirement in self._requirements:
-            counted = (frame.primes == requirement.prime)[..., None] * requirement.levels[:, None]
-            lacking = requirement.least - (exponents * counted).sum(axis=(1, 2, 3))
-            if requirement.knob is not None:
-                lacking += self._relaxation.knob_variables(points)[:, requirement.knob]
-            lacking = np.maximum(lacking, 0.0)
-            total += lacking**2
-            slopes -= 2.0 * lacking[:, None, None, None] * counted
-            if requirement.knob is not None:
-                knobs = self._relaxation.knob_variables(gradient)
-                knobs[:, requirement.knob] += 2.0 * lacking
-        return total, gradient
 
 
 def _requirements(relaxation: Relaxation) -> list[_Requirement]:
@@ -263,15 +253,14 @@ class Repairer:
     configuration it began with. The excess falls with every move, so that it ends. A configuration
     that no single move improves is replaced by the nearest of others, which are feasible.
 
-    Args:
-        relaxation: Of the sketch.
+    Attributes:
         penalties: Of the sketch.
+        relaxation: Of the sketch.
     """
 
-    def __init__(self, relaxation: Relaxation, penalties: Penalties) -> None:
-        self._relaxation = relaxation
-        self._penalties = penalties
-        self._domains = _domains(relaxation.sketch)
+    def __init__(self, penalties: Penalties) -> None:
+        self.penalties, self.relaxation = penalties, penalties.relaxation
+        self._domains = _domains(self.relaxation.sketch)
 
     def repaired(self, rows: Whole, feasible: Whole) -> Whole:
         """Configurations that satisfy all constraints, [n, params].
@@ -298,7 +287,7 @@ class Repairer:
 
     def excess(self, rows: Whole) -> Reals:
         """Distance of configurations from constraints and domains, [n]; 0 for feasible ones."""
-        total = self._penalties.of_rows(rows)
+        total = self.penalties.of_rows(rows)
         for column, values in self._domains.items():
             away = np.abs(np.log2(rows[:, column] + 1)[:, None] - np.log2(values + 1))
             total = total + away.min(axis=1)
@@ -324,9 +313,9 @@ class Repairer:
         return current, excess
 
     def _moves(self, rows: Whole) -> list[_Move]:
-        frame = self._relaxation.frame(rows)
+        frame = self.relaxation.frame(rows)
         moves = []
-        for index, axis in enumerate(self._relaxation.axes):
+        for index, axis in enumerate(self.relaxation.axes):
             primes = sorted(set(frame.primes[:, index].ravel().tolist()) - {1})
             for prime in primes:
                 for source in axis.columns:
@@ -343,7 +332,7 @@ class Repairer:
             moved[:, move.target] *= move.prime
             owners.append(able)
             parts.append(moved)
-        for knob in self._relaxation.knobs:
+        for knob in self.relaxation.knobs:
             place = np.searchsorted(knob.values, rows[:, knob.column])
             for to in (place - 1, place + 1):
                 able = np.flatnonzero((to >= 0) & (to < len(knob.values)))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.models import ModelContext
-from autotune.models.cost import Observation, TrainingGroup, read_model, write_model
+from autotune.models.cost import Observation
 from autotune.models.features import (
     RELAXED_COLUMNS,
     RELAXED_RAW_COLUMNS,
@@ -18,9 +17,9 @@ from autotune.models.features import (
 )
 from autotune.nest.relaxed import FELIX
 from autotune.plugins.options import read_options
-from autotune.sketches import CandidateBatch, Sketch
+from autotune.sketches import Sketch
 from autotune_felix.labelled import Labelled
-from autotune_felix.learning import BLOCK, TorchModel, give_arrays, state_arrays, torch
+from autotune_felix.learning import TorchModel, in_blocks, torch
 from autotune_felix.options import PublishedMlpOptions
 from autotune_felix.published_network import (
     FINE_TUNING_RATE,
@@ -29,12 +28,10 @@ from autotune_felix.published_network import (
     fine_tune,
     pretrain,
 )
-from autotune_felix.residual_network import one_thread
 
 __all__ = ["PublishedMlp"]
 
 Values = NDArray[np.float64]
-Weights = Mapping[str, NDArray[np.float32]]
 
 # Felix drops programs with larger features.
 _LARGEST = 100.0
@@ -42,7 +39,7 @@ _LARGEST = 100.0
 _SCALES = np.where(np.isin(RELAXED_COLUMNS, RELAXED_RAW_COLUMNS), 1.0, np.log(2.0))
 
 
-class PublishedMlp(TorchModel[Weights]):
+class PublishedMlp(TorchModel):
     """Predicts the logarithm of latency from 154 smoothed features of each statement.
 
     The network, its loss and its two trainings are those of Felix (ASPLOS'24): beforehand from
@@ -61,6 +58,7 @@ class PublishedMlp(TorchModel[Weights]):
     """
 
     name = "felix-mlp-published"
+    _sized_by = "another width"
 
     def __init__(self, context: ModelContext) -> None:
         self.options = read_options(
@@ -100,25 +98,16 @@ class PublishedMlp(TorchModel[Weights]):
 
     def _evaluated(self, values: Values) -> tuple[Values, Values]:
         """Logarithms of latency ``[n]`` at features ``[n, statements, columns]``, and slopes."""
-        n = len(values)
-        if self._weights is None:
-            return np.zeros(n), np.zeros_like(values)
-        if self._predictor is None:
-            network = self._network(self._weights)
-            self._predictor = network.to(self._dtype).requires_grad_(False)
-        latencies, slopes = np.empty(n), np.empty_like(values)
-        present = torch.ones((BLOCK, values.shape[1], 1), dtype=self._dtype)
-        with one_thread(), torch.enable_grad():
-            for start in range(0, n, BLOCK):
-                places = np.arange(start, min(start + BLOCK, n))
-                block = values[np.resize(places, BLOCK)] * _SCALES
-                inputs = torch.tensor(block, dtype=self._dtype).requires_grad_()
-                found = -self._predictor(inputs, present)
-                found.sum().backward()
-                latencies[places] = found.detach().numpy()[: len(places)]
-                if inputs.grad is not None:
-                    slopes[places] = inputs.grad.numpy()[: len(places)] * _SCALES
-        return latencies, slopes
+        if self._weights is None or not len(values):
+            return np.zeros(len(values)), np.zeros_like(values)
+        network, present = self._predicting(self._dtype), torch.ones((1, 1, 1), dtype=self._dtype)
+        latencies, slopes = in_blocks(
+            lambda statements: -network(statements, present),
+            [values * _SCALES],
+            self._dtype,
+            slopes=True,
+        )
+        return latencies, slopes * _SCALES
 
     def _learn(self) -> None:
         least = 1 if self._base is None else self.options.least_outcomes
@@ -126,17 +115,22 @@ class PublishedMlp(TorchModel[Weights]):
             return
         network = self._network(self._weights)
         rate = PRETRAINING_RATE if self._weights is None else FINE_TUNING_RATE
-        with one_thread():
-            fine_tune(network, self._own, self.options.programs, rate, self._seed + self._updates)
+        fine_tune(network, self._own, self.options.programs, rate, self._seed + self._updates)
         self._become(network)
 
-    def _programs(self, batch: CandidateBatch, tasks: dict[str, int]) -> list[Labelled]:
-        parts = []
-        for sketch, matrix in batch.parts:
-            values = self._features.at(sketch, matrix.astype(np.float64)).values * _SCALES
-            none = np.zeros((len(matrix), 0)), np.zeros(len(matrix))
-            parts.append(Labelled.of(values, *none, 0))
-        return parts
+    def _fitted(self, data: Labelled) -> Mapping[str, float] | None:
+        """Train on all tasks together; mean squared errors on a tenth of the programs."""
+        if len(data) < 2:
+            return None
+        self._forget()
+        network = self._network(None)
+        losses = pretrain(network, data, self.options.fit_epochs, self._seed)
+        self._become(network)
+        return {"loss before": losses[0], "loss": min(losses)}
+
+    def _program(self, sketch: Sketch, rows: Values) -> tuple[Values, Values, Values]:
+        values = self._features.at(sketch, rows).values * _SCALES
+        return values, np.zeros((len(rows), 0)), np.zeros(len(rows))
 
     def _labelled(self, told: Sequence[Observation], tasks: dict[str, int]) -> Labelled:
         """Columns and logarithms of latency, of programs whose columns are not too large."""
@@ -145,55 +139,5 @@ class PublishedMlp(TorchModel[Weights]):
         usable = np.abs(found.statements).max(axis=1, initial=0.0) <= _LARGEST
         return found.take(np.setdiff1d(np.arange(len(found)), owners[~usable]))
 
-    def _become(self, network: PublishedNetwork) -> None:
-        """Predict with these weights from now on."""
-        self._weights, self._predictor = state_arrays(network), None
-
-    def _network(self, weights: Weights | None) -> PublishedNetwork:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._seed)
-            network = PublishedNetwork(len(RELAXED_COLUMNS), self.options.width)
-        if weights is not None:
-            give_arrays(network, weights, "another width")
-        return network
-
-    def fit(self, groups: Sequence[TrainingGroup]) -> Mapping[str, float]:
-        """Train from first weights on outcomes of many tasks; all that was learned is forgotten.
-
-        Returns:
-            Mean squared errors of the logarithm on a tenth of the programs, at first and at best.
-        """
-        told = [pair for group in groups for pair in group.outcomes if pair[1].latency]
-        data = self._labelled(told, {}) if told else self._own.take(np.arange(0))
-        if len(data) < 2:
-            return {}
-        self._forget()
-        network = self._network(None)
-        losses = pretrain(network, data, self.options.fit_epochs, self._seed)
-        self._become(network)
-        self._base = self._weights
-        figures = {"programs": float(len(data)), "loss before": losses[0], "loss": min(losses)}
-        return {"tasks": float(len({group.workload for group in groups})), **figures}
-
-    def save(self, stream: BinaryIO) -> None:
-        """Write the weights; nothing but the header if there are none."""
-        write_model(stream, self.name, self._version, dict(self._weights or {}))
-
-    def load(self, stream: BinaryIO) -> None:
-        """Begin with what :meth:`save` wrote; all that was learned is forgotten.
-
-        Raises:
-            InvalidValueError: the file is damaged, of another model, of other options, or its
-                features have another version, which is named together with the own one.
-        """
-        arrays = read_model(stream, self.name, self._version).arrays
-        if arrays:
-            self._network(arrays)
-        self._forget()
-        self._weights = self._base = arrays or None
-
-    def _arrays(self, weights: Weights) -> dict[str, NDArray[Any]]:
-        return dict(weights)
-
-    def _of_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Weights:
-        return arrays
+    def _new_network(self) -> PublishedNetwork:
+        return PublishedNetwork(len(RELAXED_COLUMNS), self.options.width)

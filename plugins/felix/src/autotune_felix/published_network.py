@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from autotune_felix.labelled import Labelled
-from autotune_felix.residual_network import one_thread
+from autotune_felix.learning import one_thread
 
 __all__ = [
     "FINE_TUNING_RATE",
@@ -96,6 +96,7 @@ class _Tensors:
         return nn.functional.mse_loss(found, self.labels[at])
 
 
+@one_thread()
 def fine_tune(
     network: PublishedNetwork, data: Labelled, programs: int, rate: float, seed: int
 ) -> list[float]:
@@ -121,16 +122,16 @@ def fine_tune(
     )
     losses: list[float] = []
     best = 0
-    with one_thread():
-        for epoch in range(epochs):
-            losses.append(_epoch(step, rng.permutation(len(data))))
-            if losses[epoch] < losses[best]:
-                best = epoch
-            elif epoch - best >= max(1, epochs // 5):
-                break
+    for epoch in range(epochs):
+        losses.append(_epoch(step, rng.permutation(len(data))))
+        if losses[epoch] < losses[best]:
+            best = epoch
+        elif epoch - best >= max(1, epochs // 5):
+            break
     return losses
 
 
+@one_thread()
 def pretrain(network: PublishedNetwork, data: Labelled, epochs: int, seed: int) -> list[float]:
     """Train on data of many tasks, and keep the weights that do best on a tenth of the programs.
 
@@ -160,14 +161,13 @@ def pretrain(network: PublishedNetwork, data: Labelled, epochs: int, seed: int) 
         with torch.inference_mode():
             return float(tensors.loss(network, held))
 
-    with one_thread():
-        losses, best = [judge()], copy.deepcopy(network.state_dict())
-        for _ in range(epochs):
-            _epoch(step, kept[rng.permutation(len(kept))])
-            losses.append(judge())
-            schedule.step(losses[-1])
-            if losses[-1] == min(losses):
-                best = copy.deepcopy(network.state_dict())
+    losses, best = [judge()], copy.deepcopy(network.state_dict())
+    for _ in range(epochs):
+        _epoch(step, kept[rng.permutation(len(kept))])
+        losses.append(judge())
+        schedule.step(losses[-1])
+        if losses[-1] == min(losses):
+            best = copy.deepcopy(network.state_dict())
     network.load_state_dict(best)
     return losses
 

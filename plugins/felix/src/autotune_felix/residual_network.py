@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,16 +12,13 @@ from attrs import frozen
 from numpy.typing import NDArray
 from torch import nn
 
-from autotune.errors import InvalidValueError
 from autotune_felix.labelled import Labelled, Scale
-from autotune_felix.learning import give_arrays, state_arrays
+from autotune_felix.learning import one_thread
 
 __all__ = [
-    "MlpWeights",
     "ResidualEnsemble",
     "TrainingSettings",
     "bounded",
-    "one_thread",
     "train",
 ]
 
@@ -115,28 +110,9 @@ class TrainingSettings:
     seed: int = 0
 
 
-@frozen
-class Course:
-    """Training report: loss on held-out (or training) data, before and at best."""
-
-    before: float
-    best: float
-
-
 def bounded(residuals: torch.Tensor) -> torch.Tensor:
     """Residuals within the limit, unchanged near zero."""
     return _LIMIT * torch.tanh(residuals / _LIMIT)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute on one thread: results then are the same everywhere."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class _Tensors:
@@ -174,13 +150,14 @@ class _Tensors:
         return nn.functional.huber_loss(centred, torch.zeros_like(centred))
 
 
+@one_thread()
 def train(
     network: ResidualEnsemble,
     own: Labelled,
     replayed: Labelled,
     scales: tuple[Scale, Scale],
     settings: TrainingSettings,
-) -> Course:
+) -> tuple[float, float]:
     """Train in place; the weights that do best on what was held out are kept, also the first.
 
     Args:
@@ -189,6 +166,9 @@ def train(
         replayed: Older programs of other tasks, of which each batch has as many; may be empty.
         scales: Of statements and programs.
         settings: How.
+
+    Returns:
+        Losses on what was held out, or else on what was trained on: before, and at best.
     """
     rng = np.random.default_rng(settings.seed)
     kept, held = _split(own, rng)
@@ -229,7 +209,7 @@ def train(
                 best, weights = now, copy.deepcopy(network.state_dict())
     network.load_state_dict(weights)
     network.eval()
-    return Course(before, best)
+    return before, best
 
 
 def _split(own: Labelled, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -261,62 +241,3 @@ def _batch(
     return np.concatenate(
         [rng.choice(tasks[i], size=min(share, len(tasks[i])), replace=False) for i in chosen]
     )
-
-
-_SCALES = ("statements", "programs")
-
-
-@frozen(eq=False)
-class MlpWeights:
-    """Everything that the network is.
-
-    Attributes:
-        arrays: float32, by the network's own names.
-        scales: Of the columns of statements and of programs.
-    """
-
-    arrays: Mapping[str, NDArray[np.float32]]
-    scales: tuple[Scale, Scale]
-
-    @staticmethod
-    def of(network: ResidualEnsemble, scales: tuple[Scale, Scale]) -> MlpWeights:
-        """Copy the weights of a network."""
-        return MlpWeights(state_arrays(network), scales)
-
-    def apply(self, network: ResidualEnsemble) -> None:
-        """Give them to a network.
-
-        Raises:
-            InvalidValueError: they are of a network of another size.
-        """
-        give_arrays(network, self.arrays, "other options (members, width)")
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """All arrays by name."""
-        found: dict[str, NDArray[Any]] = {f"network.{n}": a for n, a in self.arrays.items()}
-        for name, scale in zip(_SCALES, self.scales, strict=True):
-            found[f"scale.{name}.mean"], found[f"scale.{name}.spread"] = scale.mean, scale.spread
-        return found
-
-    @staticmethod
-    def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> MlpWeights:
-        """Read what :meth:`to_arrays` gave; other names are passed over.
-
-        Raises:
-            InvalidValueError: something is missing, or is not of numbers.
-        """
-        try:
-            scales = tuple(
-                Scale(arrays[f"scale.{name}.mean"], arrays[f"scale.{name}.spread"])
-                for name in _SCALES
-            )
-        except KeyError as error:
-            raise InvalidValueError(f"the weights lack {error}") from error
-        own = {
-            name.partition(".")[2]: value
-            for name, value in arrays.items()
-            if name.startswith("network.")
-        }
-        if not all(value.dtype == np.float32 for value in own.values()):
-            raise InvalidValueError("weights are of float32")
-        return MlpWeights(own, (scales[0], scales[1]))

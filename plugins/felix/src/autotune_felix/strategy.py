@@ -49,22 +49,6 @@ _LATER = 4  # Rounds of a sketch after its first have so many times fewer steps,
 _log = logging.getLogger("autotune.search.strategies")
 
 
-@frozen(eq=False)
-class _Relaxed:
-    """A sketch, ready for descents."""
-
-    sketch: Sketch
-    relaxation: Relaxation
-    penalties: Penalties
-    repairer: Repairer
-
-    @staticmethod
-    def of(sketch: Sketch) -> _Relaxed:
-        relaxation = Relaxation(sketch)
-        penalties = Penalties(relaxation)
-        return _Relaxed(sketch, relaxation, penalties, Repairer(relaxation, penalties))
-
-
 class FelixStrategy(RecordedStrategy):
     """Descends in some of the sketches each round and asks for the best of what points passed.
 
@@ -86,12 +70,14 @@ class FelixStrategy(RecordedStrategy):
         self.options = checked_options(self.name, context.options)
         self._model = require_differentiable(context.cost_model, DIFFERENTIABLE)
         super().__init__(context)
-        self._relaxed = [_Relaxed.of(sketch) for sketch in context.space.sketches()]
+        self._repairers = [
+            Repairer(Penalties(Relaxation(sketch))) for sketch in context.space.sketches()
+        ]
         for sketch in context.space.sketches():
             # Of no points: a model in a process of its own says only now that it has no gradient,
             # and any model that it knows no gradient of this sketch.
             self._model.relaxed(sketch, np.zeros((0, len(sketch.params))))
-        self._descents = [0 for _ in self._relaxed]
+        self._descents = [0 for _ in self._repairers]
         self._has_warned = False
 
     def ask(self, n: int) -> list[Candidate]:
@@ -182,32 +168,16 @@ class FelixStrategy(RecordedStrategy):
         return np.where(finite, scores, -np.inf)
 
     def _descended(self, index: int, sample: Whole, measured: Whole) -> Collected:
-        options, relaxed = self.options, self._relaxed[index]
+        options, repairer, rng = self.options, self._repairers[index], self._context.rng
         steps = options.steps // (_LATER if self._descents[index] else 1)
         self._descents[index] += 1
-        objective = partial(self._model.relaxed, relaxed.sketch)
-        start, frame = starting_points(
-            relaxed.relaxation,
-            relaxed.penalties,
-            objective,
-            sample,
-            measured,
-            options,
-            self._context.rng,
-        )
-        trajectories = descend(
-            relaxed.relaxation, relaxed.penalties, objective, start, frame, steps, options
-        )
-        return collect_candidates(
-            relaxed.relaxation,
-            trajectories,
-            frame,
-            partial(self._contains, relaxed.sketch),
-            relaxed.repairer,
-            np.concatenate([sample, measured]),
-            options,
-            self._context.rng,
-        )
+        sketch, penalties = repairer.relaxation.sketch, repairer.penalties
+        objective = partial(self._model.relaxed, sketch)
+        start, frame = starting_points(penalties, objective, sample, measured, options, rng)
+        trajectories = descend(penalties, objective, start, frame, steps, options)
+        contains = partial(self._contains, sketch)
+        feasible = np.concatenate([sample, measured])
+        return collect_candidates(repairer, trajectories, frame, contains, feasible, options, rng)
 
     def _polished(self, index: int, rows: Whole, scores: Reals) -> tuple[Whole, Reals]:
         """The rows and scores, and those of configurations one move from the best, repeatedly.
@@ -215,7 +185,7 @@ class FelixStrategy(RecordedStrategy):
         Relaxed, a model is smooth where whole numbers matter, such as how blocks fill a machine:
         the best configuration is seldom the one nearest to the best point.
         """
-        sketch, repairer = self._relaxed[index].sketch, self._relaxed[index].repairer
+        sketch, repairer = self._history.sketches[index], self._repairers[index]
         for _ in range(self.options.polish):
             best = np.argsort(-scores, kind="stable")[: self.options.seeds]
             moved = new_rows(repairer.neighbours(rows[best]), rows)
@@ -229,7 +199,7 @@ class FelixStrategy(RecordedStrategy):
 
     def _ranked_by(self, index: int, collected: Collected) -> Reals:
         """Scores that rank the rows of collected candidates: their predictions, [m]."""
-        sketch, ranked = self._relaxed[index].sketch, collected.rows
+        sketch, ranked = self._history.sketches[index], collected.rows
         if self.options.ranking == "misaligned":
             # Configurations outside of the space, too: as near to them as a model can look.
             bounds = param_bounds(sketch)
@@ -302,11 +272,10 @@ class Collected:
 
 
 def collect_candidates(
-    relaxation: Relaxation,
+    repairer: Repairer,
     trajectories: Trajectories,
     frame: Frame,
     contains: Contains,
-    repairer: Repairer,
     feasible: Whole,
     options: FelixOptions,
     rng: np.random.Generator,
@@ -314,16 +283,15 @@ def collect_candidates(
     """The configurations that points passed at any step, and what repairs make of the others.
 
     Args:
-        relaxation: Of the sketch.
+        repairer: Of the sketch.
         trajectories: Where points have been.
         frame: What they kept.
         contains: Says what is in the space.
-        repairer: Of the sketch.
         feasible: Configurations in the space, for repairs that find no way, [m, params].
         options: ``rounding``, ``roundings`` and ``repairs``.
         rng: Draws remainders for all but the first rounding of a point.
     """
-    steps, n, _ = trajectories.points.shape
+    relaxation, (steps, n, _) = repairer.relaxation, trajectories.points.shape
     points = trajectories.points.reshape(steps * n, relaxation.size)
     frames = frame.select(np.tile(np.arange(n), steps))
     costs = trajectories.costs.reshape(-1)
@@ -362,7 +330,6 @@ def _firsts(rows: Whole) -> NDArray[np.int64]:
 
 
 def starting_points(
-    relaxation: Relaxation,
     penalties: Penalties,
     objective: Objective,
     sample: Whole,
@@ -373,7 +340,6 @@ def starting_points(
     """Points [seeds, size] and what they keep.
 
     Args:
-        relaxation: Of the sketch.
         penalties: Of the sketch.
         objective: What points that compete are compared by.
         sample: Feasible configurations, [m, params] with m > 0; others take their choices of
@@ -382,12 +348,13 @@ def starting_points(
         options: ``seeds``, ``measured_share``, ``noise``, ``tournament`` and ``sampler``.
         rng: Where chance comes from.
     """
+    relaxation = penalties.relaxation
     near = int(options.seeds * options.measured_share) if len(measured) else 0
     rows = measured[np.arange(near) % max(1, len(measured))]
     frame = relaxation.frame(rows)
     points = relaxation.encode(rows, frame)
     points = relaxation.project(points + rng.normal(0.0, options.noise, points.shape), frame)
-    fresh, fresh_frame = _fresh(relaxation, penalties, sample, options.seeds - near, options, rng)
+    fresh, fresh_frame = _fresh(penalties, sample, options.seeds - near, options, rng)
     if options.tournament > 1 and len(fresh):
         cost = objective(relaxation.decode(fresh, fresh_frame))[0].reshape(-1, options.tournament)
         best = np.where(np.isfinite(cost), cost, np.inf).argmin(axis=1)
@@ -401,7 +368,6 @@ def starting_points(
 
 
 def _fresh(
-    relaxation: Relaxation,
     penalties: Penalties,
     sample: Whole,
     n: int,
@@ -409,7 +375,7 @@ def _fresh(
     rng: np.random.Generator,
 ) -> tuple[Reals, Frame]:
     """``n`` points, ``tournament`` times: uniform on the simplices where this is feasible."""
-    count = n * options.tournament
+    relaxation, count = penalties.relaxation, n * options.tournament
     if options.sampler == "one-sided":
         # One extent for all: there, extents are not chosen.
         frame = relaxation.frame(np.repeat(sample[rng.integers(len(sample), size=1)], count, 0))

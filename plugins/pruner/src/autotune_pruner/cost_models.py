@@ -6,12 +6,18 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-from attrs import evolve
 from numpy.typing import NDArray
 
 from autotune.models import ModelContext
 from autotune.plugins.options import read_options
-from autotune_pruner.networks import PaCMNetwork, RankingNetwork, TenSetNetwork, Weights
+from autotune_pruner.networks import (
+    NORMALISER,
+    PaCMNetwork,
+    RankingNetwork,
+    TenSetNetwork,
+    Weights,
+    weights_of,
+)
 from autotune_pruner.options import CostModelOptions, MomentumOptions
 from autotune_pruner.programs import normaliser_of
 from autotune_pruner.ranking_model import RankingModel
@@ -128,7 +134,7 @@ class MomentumPaCM(RankingModel):
             return None
         published = self._fidelity == "published"
         normaliser = normaliser_of(self._samples.data().programs, self._fidelity)
-        slow = self._base or Weights.of(self._network(None), normaliser)
+        slow = self._base or weights_of(self._network(None), normaliser)
         settings = self._settings(self._epochs(options.epochs))
         history = self._train(
             self._samples, settings, slow, normaliser=normaliser if published else None
@@ -149,9 +155,10 @@ def blended(slow: Weights, fast: Weights, momentum: float, *, buffers: bool) -> 
     """
 
     def blend(name: str, values: NDArray[Any]) -> NDArray[Any]:
-        if name.endswith(_COUNTER) or (name.endswith(_BUFFERS) and not buffers):
+        is_kept = name.startswith(NORMALISER) or name.endswith(_COUNTER)
+        if is_kept or (name.endswith(_BUFFERS) and not buffers):
             return values
-        mixed = momentum * values.astype(np.float64) + (1 - momentum) * fast.arrays[name]
+        mixed = momentum * values.astype(np.float64) + (1 - momentum) * fast[name]
         return mixed.astype(values.dtype)
 
-    return evolve(slow, arrays={name: blend(name, item) for name, item in slow.arrays.items()})
+    return {name: blend(name, item) for name, item in slow.items()}

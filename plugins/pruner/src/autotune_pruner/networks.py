@@ -14,12 +14,12 @@ from torch import nn
 from torch.nn import functional
 
 from autotune.errors import InvalidValueError
-from autotune.models.cost import arrays_from_json, arrays_to_json
 
 __all__ = [
     "DATAFLOW_WIDTH",
     "FLOW_LENGTH",
     "HIDDEN",
+    "NORMALISER",
     "Normaliser",
     "PaCMNetwork",
     "RankingNetwork",
@@ -29,8 +29,11 @@ __all__ = [
     "Weights",
     "folded",
     "gathered",
+    "give_weights",
+    "normaliser_in",
     "queries_and_keys",
     "summed_attention",
+    "weights_of",
 ]
 
 STATEMENT_WIDTH = 174
@@ -278,78 +281,56 @@ def _encoder(width: int, hidden: int, output: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, output), nn.ReLU())
 
 
-_PREFIX = "normaliser."
+Weights = Mapping[str, NDArray[Any]]
+"""Everything that a trained network is: parameters and buffers by name, as torch names them, and
+the normaliser that it was trained with under names that torch gives nothing."""
+
+NORMALISER = "normaliser."
+"""Beginning of the names of a normaliser's arrays."""
+
+_SCALES = ("statements", "dataflow")
 
 
-@frozen(eq=False)
-class Weights:
-    """Everything that a trained network is.
+def weights_of(network: RankingNetwork, normaliser: Normaliser) -> Weights:
+    """The weights of a network, copied."""
+    own = {
+        name: tensor.detach().cpu().numpy().copy() for name, tensor in network.state_dict().items()
+    }
+    shifts = {f"{NORMALISER}{name}.shift": getattr(normaliser, name).shift for name in _SCALES}
+    widths = {f"{NORMALISER}{name}.width": getattr(normaliser, name).width for name in _SCALES}
+    return {**own, **shifts, **widths}
 
-    Attributes:
-        arrays: Parameters and buffers by name, as torch names them.
-        normaliser: What it was trained with.
+
+def normaliser_in(weights: Weights) -> Normaliser:
+    """The normaliser among weights.
+
+    Raises:
+        InvalidValueError: there is none.
     """
+    try:
+        statements, dataflow = (
+            Scale(weights[f"{NORMALISER}{name}.shift"], weights[f"{NORMALISER}{name}.width"])
+            for name in _SCALES
+        )
+    except KeyError as error:
+        raise InvalidValueError(f"not weights: {error} is missing") from error
+    return Normaliser(statements, dataflow)
 
-    arrays: Mapping[str, NDArray[Any]]
-    normaliser: Normaliser
 
-    @staticmethod
-    def of(network: RankingNetwork, normaliser: Normaliser) -> Weights:
-        """The weights of a network, copied."""
-        arrays = {
-            name: tensor.detach().cpu().numpy().copy()
-            for name, tensor in network.state_dict().items()
-        }
-        return Weights(arrays, normaliser)
+def give_weights(network: RankingNetwork, weights: Weights) -> None:
+    """Give a network weights.
 
-    def apply(self, network: RankingNetwork) -> None:
-        """Give a network these weights.
-
-        Raises:
-            InvalidValueError: they are of a network of another shape.
-        """
-        tensors = {name: torch.tensor(array) for name, array in self.arrays.items()}
-        try:
-            network.load_state_dict(tensors)
-        except RuntimeError as error:
-            kind = type(network).__name__
-            raise InvalidValueError(f"the weights do not fit a {kind}: {error}") from error
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays, and those of the normaliser under names that torch gives nothing."""
-        scales = {"statements": self.normaliser.statements, "dataflow": self.normaliser.dataflow}
-        return {
-            **self.arrays,
-            **{f"{_PREFIX}{name}.shift": scale.shift for name, scale in scales.items()},
-            **{f"{_PREFIX}{name}.width": scale.width for name, scale in scales.items()},
-        }
-
-    @staticmethod
-    def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Weights:
-        """Read what :meth:`to_arrays` gave.
-
-        Raises:
-            InvalidValueError: there is no normaliser among them.
-        """
-        rest = dict(arrays)
-        try:
-            statements, dataflow = (
-                Scale(rest.pop(f"{_PREFIX}{name}.shift"), rest.pop(f"{_PREFIX}{name}.width"))
-                for name in ("statements", "dataflow")
-            )
-        except KeyError as error:
-            raise InvalidValueError(f"not weights: {error} is missing") from error
-        return Weights(rest, Normaliser(statements, dataflow))
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object with the arrays as text; 4/3 of their bytes, and fast to read."""
-        return arrays_to_json(self.to_arrays())
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Weights:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            InvalidValueError: the object is none of weights.
-        """
-        return Weights.from_arrays(arrays_from_json(data))
+    Raises:
+        InvalidValueError: they are of a network of another shape, or none.
+    """
+    normaliser_in(weights)
+    tensors = {
+        name: torch.tensor(array)
+        for name, array in weights.items()
+        if not name.startswith(NORMALISER)
+    }
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        kind = type(network).__name__
+        raise InvalidValueError(f"the weights do not fit a {kind}: {error}") from error

@@ -17,82 +17,86 @@ _PRESETS = {
 }
 
 
+_TERMS = ("waves", "lanes", "registers", "reuse", "memory")
+
+_PARTS = (
+    PluginSpec(
+        "cost_model",
+        "pacm",
+        "autotune_pruner.cost_models:PaCM",
+        "Network over statements and data flow that learns to rank, as in Pruner",
+        reads_nest=True,
+    ),
+    PluginSpec(
+        "cost_model",
+        "tenset-mlp",
+        "autotune_pruner.cost_models:TenSetMLP",
+        "Network over statements that learns to rank, as in TenSet",
+        reads_nest=True,
+    ),
+    PluginSpec(
+        "cost_model",
+        "moa-pacm",
+        "autotune_pruner.cost_models:MomentumPaCM",
+        "pacm that adapts trained weights with momentum, as in MoA-Pruner",
+        reads_nest=True,
+        trained=True,
+    ),
+    PluginSpec(
+        "strategy",
+        "pruner",
+        "autotune_pruner.strategy:PrunerStrategy",
+        "Drafts with the pruning model, verifies with the cost model, as in Pruner",
+        default_cost_model="pacm",
+        reads_nest=True,
+    ),
+    PluginSpec(
+        "strategy",
+        "moa-pruner",
+        "autotune_pruner.strategy:MoAPrunerStrategy",
+        "pruner for a cost model that was trained on other tasks, as in MoA-Pruner",
+        default_cost_model="moa-pacm",
+        reads_nest=True,
+        trained=True,
+    ),
+    PluginSpec(
+        "pruning_model",
+        "pruner-psa",
+        "autotune_pruner.psa_options:ConfigurablePSA",
+        "psa with its terms as options",
+        {
+            "formula": "published or corrected; for GPUs",
+            "gpu_spec": "GPU whose published figures the published formula takes",
+            **dict.fromkeys(_TERMS, "false to leave this term out"),
+        },
+        renamed={"formula": "arithmetic", "gpu_spec": "figures"},
+        reads_nest=True,
+    ),
+    PluginSpec(
+        "trained_model",
+        "pacm-cpu",
+        "autotune_pruner.trained:pacm_cpu",
+        "Weights of pacm and moa-pacm, trained on programs of 64 operators on one CPU core",
+    ),
+    PluginSpec(
+        "trained_model",
+        "pacm-cuda",
+        "autotune_pruner.trained:pacm_cuda",
+        "Weights of pacm and moa-pacm, trained on kernels of ten operators on an H100",
+    ),
+    *(
+        PluginSpec(
+            "preset",
+            name,
+            f"autotune_pruner.presets:{name.replace('-', '_')}",
+            description,
+        )
+        for name, description in _PRESETS.items()
+    ),
+)
+
+
 @hookimpl
 def autotune_parts() -> list[PluginSpec]:
     """Returns every part of this distribution."""
-    terms = ("waves", "lanes", "registers", "reuse", "memory")
-    return [
-        PluginSpec(
-            "cost_model",
-            "pacm",
-            "autotune_pruner.cost_models:PaCM",
-            "Network over statements and data flow that learns to rank, as in Pruner",
-            reads_nest=True,
-        ),
-        PluginSpec(
-            "cost_model",
-            "tenset-mlp",
-            "autotune_pruner.cost_models:TenSetMLP",
-            "Network over statements that learns to rank, as in TenSet",
-            reads_nest=True,
-        ),
-        PluginSpec(
-            "cost_model",
-            "moa-pacm",
-            "autotune_pruner.cost_models:MomentumPaCM",
-            "pacm that adapts trained weights with momentum, as in MoA-Pruner",
-            reads_nest=True,
-            trained=True,
-        ),
-        PluginSpec(
-            "strategy",
-            "pruner",
-            "autotune_pruner.strategy:PrunerStrategy",
-            "Drafts with the pruning model, verifies with the cost model, as in Pruner",
-            default_cost_model="pacm",
-            reads_nest=True,
-        ),
-        PluginSpec(
-            "strategy",
-            "moa-pruner",
-            "autotune_pruner.strategy:MoAPrunerStrategy",
-            "pruner for a cost model that was trained on other tasks, as in MoA-Pruner",
-            default_cost_model="moa-pacm",
-            reads_nest=True,
-            trained=True,
-        ),
-        PluginSpec(
-            "pruning_model",
-            "pruner-psa",
-            "autotune_pruner.psa_options:ConfigurablePSA",
-            "psa with its terms as options",
-            {
-                "formula": "published or corrected; for GPUs",
-                "gpu_spec": "GPU whose published figures the published formula takes",
-                **dict.fromkeys(terms, "false to leave this term out"),
-            },
-            renamed={"formula": "arithmetic", "gpu_spec": "figures"},
-            reads_nest=True,
-        ),
-        PluginSpec(
-            "trained_model",
-            "pacm-cpu",
-            "autotune_pruner.trained:pacm_cpu",
-            "Weights of pacm and moa-pacm, trained on programs of 64 operators on one CPU core",
-        ),
-        PluginSpec(
-            "trained_model",
-            "pacm-cuda",
-            "autotune_pruner.trained:pacm_cuda",
-            "Weights of pacm and moa-pacm, trained on kernels of ten operators on an H100",
-        ),
-        *(
-            PluginSpec(
-                "preset",
-                name,
-                f"autotune_pruner.presets:{name.replace('-', '_')}",
-                description,
-            )
-            for name, description in _PRESETS.items()
-        ),
-    ]
+    return [*_PARTS]

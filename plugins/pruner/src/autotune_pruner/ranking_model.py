@@ -19,7 +19,10 @@ from autotune.models.cost import (
     TrainableCostModel,
     TrainingGroup,
     arrays_digest,
+    arrays_from_json,
+    arrays_to_json,
     check_model,
+    closeness,
     read_model,
     write_model,
 )
@@ -34,6 +37,9 @@ from autotune_pruner.networks import (
     RankingNetwork,
     Weights,
     folded,
+    give_weights,
+    normaliser_in,
+    weights_of,
 )
 from autotune_pruner.options import CostModelOptions, MomentumOptions
 from autotune_pruner.programs import (
@@ -60,19 +66,22 @@ class Samples:
         target: What the candidates are for.
         fidelity: Of the features; see :func:`autotune_pruner.programs.featurise`.
         threads: Of computing them.
+
+    Attributes:
+        log: The outcomes, for a state: features are ten times as large and are computed again.
     """
 
     def __init__(self, target: Target, fidelity: str, threads: int = 1) -> None:
         self._target = target
         self._fidelity = fidelity
         self._threads = threads
-        self._log = ObservationLog()
+        self.log = ObservationLog()
         self._latencies: list[float | None] = []
         self._tasks: list[str] = []
         self._programs = Programs.joined(())
 
     def __len__(self) -> int:
-        return len(self._log)
+        return len(self.log)
 
     def add(self, outcomes: Sequence[Observation]) -> None:
         """Add outcomes, failures included."""
@@ -82,42 +91,18 @@ class Samples:
         )
         order = np.array(order_of(candidates), dtype=np.int64)
         self._programs = Programs.joined([self._programs, found.take(order)])
-        self._log.add(outcomes)
+        self.log.add(outcomes)
         self._latencies += [outcome.latency for _, outcome in outcomes]
         self._tasks += [candidate.sketch.workload.digest for candidate in candidates]
 
     def data(self) -> TrainingData:
         """Everything so far, with labels by what is the best of each task so far."""
-        best: dict[str, float] = {}
-        for task, latency in zip(self._tasks, self._latencies, strict=True):
-            if latency is not None:
-                best[task] = min(latency, best.get(task, latency))
-        labels = [
-            # A latency of zero can only be its task's best.
-            0.0 if latency is None else best[task] / latency if latency > 0 else 1.0
-            for task, latency in zip(self._tasks, self._latencies, strict=True)
-        ]
         numbers = {task: number for number, task in enumerate(dict.fromkeys(self._tasks))}
         return TrainingData(
             self._programs,
-            np.array(labels, dtype=np.float32),
+            closeness(self._latencies, self._tasks).astype(np.float32),
             np.array([numbers[task] for task in self._tasks], dtype=np.int64),
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object without the features, which are computed again: a tenth of their size."""
-        return self._log.to_json()
-
-    def load_json(self, data: Mapping[str, Any]) -> None:
-        """Replace everything by what :meth:`to_json` wrote.
-
-        Raises:
-            InvalidValueError: the object is none of samples.
-        """
-        told = ObservationLog.read(data)
-        other = Samples(self._target, self._fidelity, self._threads)
-        other.add(told)
-        self.__dict__.update(other.__dict__)
 
 
 __all__ = ["RankingModel", "Samples"]
@@ -149,13 +134,12 @@ class RankingModel(TrainableCostModel):
     network_name: ClassVar[str]
     make_network: ClassVar[Callable[[], RankingNetwork]]
 
-    _samples: Samples
     _updates: int
     _said: bool
+    # What trainings begin with, what predicts, and what came from a file.
     _base: Weights | None
     _current: Weights | None
     _loaded: Weights | None
-    _loaded_digest: str
     _predictor: RankingNetwork | None
 
     def __init__(self, context: ModelContext, options: CostModelOptions | MomentumOptions) -> None:
@@ -184,7 +168,7 @@ class RankingModel(TrainableCostModel):
         with deterministic(1), torch.inference_mode():
             if self._predictor is None:
                 network = self._network(self._current)
-                self._predictor = folded(network, self._current.normaliser)
+                self._predictor = folded(network, normaliser_in(self._current))
             return scores_of(self._predictor, programs, self._device)
 
     def update(self, outcomes: Sequence[Observation]) -> None:
@@ -246,8 +230,7 @@ class RankingModel(TrainableCostModel):
 
     def save(self, stream: BinaryIO) -> None:
         """Write the weights that predict; nothing but the header if there are none."""
-        arrays = {} if self._current is None else self._current.to_arrays()
-        write_model(stream, self.network_name, self._version, arrays)
+        write_model(stream, self.network_name, self._version, self._current or {})
 
     def load(self, stream: BinaryIO) -> None:
         """Begin with what :meth:`save` wrote; all that was learned is forgotten.
@@ -256,24 +239,22 @@ class RankingModel(TrainableCostModel):
             InvalidValueError: the file is damaged, of another network, or its features have
                 another version, which is named together with the own one.
         """
-        arrays = read_model(stream, self.network_name, self._version).arrays
-        weights = Weights.from_arrays(arrays) if arrays else None
+        weights = read_model(stream, self.network_name, self._version).arrays or None
         self._network(weights)
         self._forget()
         self._base = self._current = self._loaded = weights
-        self._loaded_digest = "" if weights is None else arrays_digest(weights.to_arrays())
 
     def _forget(self) -> None:
         """Become as when made."""
         self._samples = self._new_samples()
         self._updates = 0
         self._said = False
-        # What trainings begin with, what predicts, and what came from a file.
-        self._base = None
-        self._current = None
-        self._loaded = None
-        self._loaded_digest = ""
-        self._predictor = None
+        self._base = self._current = self._loaded = self._predictor = None
+
+    @property
+    def _file(self) -> str:
+        """Identity of the weights of a file; empty without any."""
+        return "" if self._loaded is None else arrays_digest(self._loaded)
 
     def _new_samples(self) -> Samples:
         return Samples(self._target, self._fidelity, self._threads)
@@ -288,10 +269,10 @@ class RankingModel(TrainableCostModel):
             "feature_version": self._version,
             "seed": self._seed,
             "updates": self._updates,
-            "file": self._loaded_digest,
+            "file": self._file,
             "base": None if self._base is self._loaded else self._text(self._base),
             "current": None if self._current is self._base else self._text(self._current),
-            "samples": self._samples.to_json(),
+            "samples": self._samples.log.to_json(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -301,9 +282,11 @@ class RankingModel(TrainableCostModel):
             InvalidValueError: the state is of another model, its features have another version,
                 or it continues from another file.
         """
-        check_model(self.name, state, self._version, self._loaded_digest)
+        check_model(self.name, state, self._version, self._file)
         base, current = self._from_text(state["base"]), self._from_text(state["current"])
-        self._samples.load_json(state["samples"])
+        samples = self._new_samples()
+        samples.add(ObservationLog.read(state["samples"]))
+        self._samples = samples
         self._seed, self._updates = int(state["seed"]), int(state["updates"])
         self._base = self._loaded if base is None else base
         self._current = self._base if current is None else current
@@ -316,13 +299,13 @@ class RankingModel(TrainableCostModel):
         kept = {id(item): item for item in (self._base, self._current) if item is not None}
         self._texts = {key: pair for key, pair in self._texts.items() if key in kept}
         if id(weights) not in self._texts:
-            self._texts[id(weights)] = weights, weights.to_json()
+            self._texts[id(weights)] = weights, arrays_to_json(weights)
         return self._texts[id(weights)][1]
 
     def _from_text(self, data: Mapping[str, Any] | None) -> Weights | None:
         if data is None:
             return None
-        weights = Weights.from_json(data)
+        weights = arrays_from_json(data)
         self._network(weights)
         return weights
 
@@ -333,7 +316,7 @@ class RankingModel(TrainableCostModel):
             torch.manual_seed(self._seed)
             network = type(self).make_network()
             if weights is not None:
-                weights.apply(network)
+                give_weights(network, weights)
         placed: RankingNetwork = network.to(self._device)
         return placed
 
@@ -372,11 +355,11 @@ class RankingModel(TrainableCostModel):
         data = samples.data()
         if normaliser is None:
             fresh = normaliser_of(data.programs, self._fidelity)
-            normaliser = fresh if start is None else start.normaliser
+            normaliser = fresh if start is None else normaliser_in(start)
         network = self._network(start)
         history = fit(network, data, normaliser, settings, make_batches)
         if not history.message:
-            self._current = Weights.of(network, normaliser)
+            self._current = weights_of(network, normaliser)
             with deterministic(1):
                 self._predictor = folded(network, normaliser)
         return history

@@ -8,7 +8,8 @@ best of these, one is random.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import attrs
@@ -26,7 +27,7 @@ from autotune.search.strategies import (
     ScoredBatch,
     StrategyContext,
 )
-from autotune.search.strategies.sampling import spread
+from autotune.search.strategies.sampling import spread, whole_space
 from autotune.search.strategies.strategy import check_count
 from autotune.sketches import Candidate, CandidateBatch, Sketch, Step, Stream, UnrollLimit
 from autotune.sketches.candidates import Positions
@@ -300,17 +301,11 @@ class PrunerStrategy(RecordedStrategy):
         self, population: ScoredBatch, ties: ScoredBatch
     ) -> tuple[ScoredBatch, ScoredBatch]:
         """The population and its generations with scores, and with what breaks ties."""
-        options, context = self.options, self._context
-        current, first = population, int(np.argmax(ties.scores)) if len(ties) else 0
-        for _ in range(options.generations):
-            if not len(current):
-                break
-            parents = roulette(current.scores, options.population, first, context.rng)
-            rows = current.batch.select(parents)
-            rows = mutated(rows, options.mutation_probability, context.space, context.rng)
-            current, first = ScoredBatch.of(rows, context.cost_model.predict), 0
-            population = population.joined(current)
-            ties = ties.joined(ScoredBatch(rows, np.full(len(rows), -np.inf)))
+        first = int(np.argmax(ties.scores)) if len(ties) else 0
+        predict, count = self._context.cost_model.predict, self.options.generations
+        for found in self._drafter.generations(population, first, count, predict):
+            population = population.joined(found)
+            ties = ties.joined(ScoredBatch(found.batch, np.full(len(found), -np.inf)))
         return population, ties
 
 
@@ -330,6 +325,8 @@ def _ranks(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 _SORTED = 8
+
+Scorer = Callable[[CandidateBatch], NDArray[np.float64]]
 
 
 class Drafter:
@@ -355,7 +352,12 @@ class Drafter:
         self._options = options
         self._rng = rng
         self._columns = [tile_columns(sketch) for sketch in self._sketches]
-        self._everything: ScoredBatch | None = None
+
+    @cached_property
+    def _everything(self) -> ScoredBatch | None:
+        """All of a space that has no more than a draft looks at."""
+        rows = whole_space(self._space, self._options.configurations)
+        return None if rows is None else ScoredBatch.of(rows, self.score)
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of the pruning model, [n]."""
@@ -378,11 +380,8 @@ class Drafter:
             kept: The draft before; what is good in it takes part.
             history: Knows what was asked for.
         """
-        if self._space.count() <= self._options.configurations:
-            if self._everything is None:
-                self._everything = ScoredBatch.of(_all_rows(self._space), self.score)
-            looked_at = self._everything
-        else:
+        looked_at = self._everything
+        if looked_at is None:
             looked_at = self._searched(kept, history)
         drawn = self._front(looked_at, history, self._options.draft_share)
         return drawn.select(self._shares(drawn))
@@ -477,17 +476,29 @@ class Drafter:
             history: Knows what was asked for.
         """
         options, rng = self._options, self._rng
-        looked_at = current = ScoredBatch.of(sample, self.score)
-        for _ in range(options.draft_generations):
-            if not len(current):
-                break
-            parents = roulette(current.scores, options.population, 0, rng)
-            rows = current.batch.select(parents)
-            rows = mutated(rows, options.mutation_probability, self._space, rng)
-            current = ScoredBatch.of(rows, self.score)
-            looked_at = looked_at.joined(current)
+        looked_at = first = ScoredBatch.of(sample, self.score)
+        for found in self.generations(first, 0, options.draft_generations, self.score):
+            looked_at = looked_at.joined(found)
         order = np.lexsort((rng.random(len(looked_at)), -looked_at.scores))
         return looked_at.select(best_distinct(looked_at, order, options.drafts, history))
+
+    def generations(
+        self, current: ScoredBatch, first: int, count: int, score: Scorer
+    ) -> Iterator[ScoredBatch]:
+        """Generations as published, each of clones of the one before, drawn by score and mutated.
+
+        Args:
+            current: The generation before the first.
+            first: The position in it that is drawn where no score is positive.
+            count: How many generations, while there are any rows.
+            score: Scores them.
+        """
+        for _ in range(count if len(current) else 0):
+            parents = roulette(current.scores, self._options.population, first, self._rng)
+            rows = current.batch.select(parents)
+            rows = mutated(rows, self._options.mutation_probability, self._space, self._rng)
+            current, first = ScoredBatch.of(rows, score), 0
+            yield current
 
 
 # Steps of which PSA sees nothing.
@@ -512,14 +523,6 @@ def _variables(step: Step) -> set[str]:
             if isinstance(item, IntExpr):
                 names |= item.variables
     return names
-
-
-def _all_rows(space: SearchSpace) -> CandidateBatch:
-    """All rows of a space, each sketch's in the order of their enumeration."""
-    feasible_sets = [(sketch, space.feasible_set(sketch)) for sketch in space.sketches()]
-    return CandidateBatch(
-        tuple((sketch, feasible.listed(0, feasible.count)) for sketch, feasible in feasible_sets)
-    )
 
 
 def best_distinct(

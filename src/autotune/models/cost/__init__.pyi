@@ -5,6 +5,7 @@ from autotune.models.cost.cost_model import Observation as Observation
 from autotune.models.cost.cost_model import TrainableCostModel as TrainableCostModel
 from autotune.models.cost.cost_model import TrainingGroup as TrainingGroup
 from autotune.models.cost.cost_model import check_has_learned as check_has_learned
+from autotune.models.cost.cost_model import closeness as closeness
 from autotune.models.cost.cost_model import require_differentiable as require_differentiable
 from autotune.models.cost.cost_model import split_learn as split_learn
 from autotune.models.cost.gbdt import GradientBoostedTrees as GradientBoostedTrees

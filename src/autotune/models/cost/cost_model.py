@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
@@ -152,6 +152,27 @@ class TrainingGroup:
     def is_informative(self) -> bool:
         """True if there is anything to learn: some candidate has a latency."""
         return any(outcome.ok for _, outcome in self.outcomes)
+
+
+def closeness(latencies: Sequence[float | None], tasks: Sequence[Hashable]) -> NDArray[np.float64]:
+    """The best latency of each one's task over its own, in (0, 1], and 0 for failures, [n].
+
+    Args:
+        latencies: Seconds, or None for a failure, [n].
+        tasks: What latencies compare within, [n].
+    """
+    best: dict[Hashable, float] = {}
+    for task, latency in zip(tasks, latencies, strict=True):
+        if latency is not None:
+            best[task] = min(latency, best.get(task, latency))
+    return np.array(
+        [
+            # A latency of zero can only be its task's best.
+            0.0 if latency is None else best[task] / latency if latency > 0 else 1.0
+            for task, latency in zip(tasks, latencies, strict=True)
+        ],
+        dtype=np.float64,
+    )
 
 
 class TrainableCostModel(CostModel):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.models.context import ModelContext
-from autotune.models.cost.cost_model import TrainableCostModel, TrainingGroup
+from autotune.models.cost.cost_model import TrainableCostModel, TrainingGroup, closeness
 from autotune.models.cost.model_file import check_model, read_model, write_model
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch
@@ -154,9 +154,12 @@ class GradientBoostedTrees(TrainableCostModel):
             return {}
         self._forget()
         table = np.concatenate([self._featurised_told(group.outcomes) for group in groups])
-        labels = np.concatenate(
-            [_closeness([outcome.latency for _, outcome in group.outcomes]) for group in groups]
-        )
+        told = [
+            (number, outcome.latency)
+            for number, group in enumerate(groups)
+            for _, outcome in group.outcomes
+        ]
+        labels = closeness([latency for _, latency in told], [number for number, _ in told])
         booster = self._boosted(table, labels, FIT_ROUNDS, FIT_PARAMETERS)
         self._build_on(booster.model_to_string())
         error = self._base.predict(table, num_threads=self._threads) - labels
@@ -223,13 +226,6 @@ class GradientBoostedTrees(TrainableCostModel):
             )
         return np.nan_to_num(features, nan=0.0, posinf=_HUGE, neginf=-_HUGE)
 
-    def _labels(self) -> NDArray[np.float64]:
-        labels = np.zeros(len(self._rows))
-        for workload in dict.fromkeys(self._workloads):
-            own = [number for number, it in enumerate(self._workloads) if it == workload]
-            labels[own] = _closeness([self._latencies[number] for number in own])
-        return labels
-
     def _threads_for(self, rows: int) -> int:
         return self._threads if rows >= _PARALLEL_ROWS else 1
 
@@ -238,7 +234,8 @@ class GradientBoostedTrees(TrainableCostModel):
         if not self._rows:
             return self._base
         if self._booster is None:
-            self._booster = self._boosted(np.stack(self._rows), self._labels(), ROUNDS, {})
+            labels = closeness(self._latencies, self._workloads)
+            self._booster = self._boosted(np.stack(self._rows), labels, ROUNDS, {})
         return self._booster
 
     def _boosted(
@@ -286,18 +283,6 @@ class GradientBoostedTrees(TrainableCostModel):
         self._latencies = list(state["latencies"])
         self._workloads = list(state["workloads"])
         self._booster = None
-
-
-def _closeness(latencies: Sequence[float | None]) -> NDArray[np.float64]:
-    """The best latency of one workload over each, in (0, 1], and 0 for failures."""
-    best = min((latency for latency in latencies if latency is not None), default=0.0)
-    return np.array(
-        [
-            # A latency of zero can only be its workload's best.
-            0.0 if latency is None else best / latency if latency > 0 else 1.0
-            for latency in latencies
-        ]
-    )
 
 
 def _lightgbm() -> Any:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, PluginError
@@ -150,12 +150,8 @@ def pieces(batch: CandidateBatch, most_bytes: int = _PIECE_BYTES) -> Iterator[Ca
     yield CandidateBatch(tuple(taken))
 
 
-@frozen
-class _Packed:
-    """A list of floats, or of equally many floats each, cut out of a state."""
-
-    path: tuple[str | int, ...]
-    numbers: NDArray[np.float64]
+_Path = tuple[str | int, ...]
+_Packed = list[tuple[_Path, NDArray[np.float64]]]
 
 
 def pack_state(state: Mapping[str, Any]) -> Message:
@@ -169,12 +165,12 @@ def pack_state(state: Mapping[str, Any]) -> Message:
     """
     if not isinstance(state, Mapping):
         raise TypeError(f"a state must be a JSON object, not a {type(state).__name__}")
-    packed: list[_Packed] = []
+    packed: _Packed = []
     rest = _cut(state, (), packed)
     return {
         "state": json.loads(json.dumps(rest)),
-        "packed": [[list(item.path), list(item.numbers.shape)] for item in packed],
-        ATTACHMENTS: [item.numbers for item in packed],
+        "packed": [[list(path), list(numbers.shape)] for path, numbers in packed],
+        ATTACHMENTS: [numbers for _, numbers in packed],
     }
 
 
@@ -199,8 +195,11 @@ def unpack_state(message: Message) -> dict[str, Any]:
     return state
 
 
-def _cut(value: Any, path: tuple[str | int, ...], packed: list[_Packed]) -> Any:
-    """A copy of ``value`` without its lists of floats, which are added to ``packed``."""
+def _cut(value: Any, path: _Path, packed: _Packed) -> Any:
+    """A copy of a state without its lists of floats, which are added to ``packed``.
+
+    They may be lists of equally many floats each.
+    """
     if isinstance(value, Mapping):
         # A key that is no string has another place once it was written as JSON.
         return {
@@ -210,7 +209,7 @@ def _cut(value: Any, path: tuple[str | int, ...], packed: list[_Packed]) -> Any:
     if not isinstance(value, (list, tuple)):
         return value
     if _is_numbers(value):
-        packed.append(_Packed(path, np.array(value, dtype=_FLOAT)))
+        packed.append((path, np.array(value, dtype=_FLOAT)))
         return []
     return [_cut(item, (*path, index), packed) for index, item in enumerate(value)]
 

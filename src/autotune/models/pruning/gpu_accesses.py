@@ -213,12 +213,7 @@ def access_costs(nest: LoopNest, statement: Statement) -> AccessCosts:
 
 def _shared_costs(nest: LoopNest, statement: Statement, access: Access) -> AccessCosts:
     if statement.intrinsic and not access.write:
-        loads = fragment_loads(nest, statement, access)
-        return AccessCosts(
-            instructions=loads.instructions,
-            shared_wavefronts=loads.wavefronts,
-            exposed_shared=loads.steps,
-        )
+        return fragment_loads(nest, statement, access)[0]
     count, width = executions(statement) // _lanes(statement), _lanes(statement)
     if is_bulk_copy(nest, statement):
         # Swizzled rows are written whole.
@@ -574,23 +569,6 @@ _SHARE_OF_WARPS = 0.63
 _OF_WARPGROUP = "wgmma-m64n8k16"
 
 
-@frozen
-class FragmentLoads:
-    """Loads of one factor's fragments.
-
-    Attributes:
-        instructions: Of a warp.
-        wavefronts: Of shared memory.
-        bytes: That one thread receives.
-        steps: How often the warp waits for them.
-    """
-
-    instructions: IntExpr
-    wavefronts: IntExpr
-    bytes: IntExpr
-    steps: IntExpr
-
-
 def matrix_instructions(statement: Statement) -> IntExpr:
     """Matrix instructions of a warp; of a warpgroup, each for every eight columns."""
     down, across, *_ = statement.loops[-_TILE_LOOPS:]
@@ -637,8 +615,10 @@ def fragment_registers(statement: Statement) -> IntExpr:
     return left + across.extent * _registers(call, call.right)
 
 
-def fragment_loads(nest: LoopNest, statement: Statement, access: Access) -> FragmentLoads:
-    """Loads of the fragments of one factor, which an access of the statement reads."""
+def fragment_loads(
+    nest: LoopNest, statement: Statement, access: Access
+) -> tuple[AccessCosts, IntExpr]:
+    """Costs of loading one factor's fragments, which an access reads, and bytes for a thread."""
     call = find_intrinsic(statement.intrinsic)
     down, across, *_ = statement.loops[-_TILE_LOOPS:]
     is_left = any(axis in access.axes for axis, _ in down.parts)
@@ -648,17 +628,17 @@ def fragment_loads(nest: LoopNest, statement: Statement, access: Access) -> Frag
     held = _registers(call, operand)
     steps = _steps(statement)
     matrices = fragments.extent * held
-    return FragmentLoads(
-        steps * ceildiv(matrices, _MATRICES),
-        steps * matrices * _conflicts(nest, access),
-        steps * matrices * 4,
-        steps,
+    costs = AccessCosts(
+        instructions=steps * ceildiv(matrices, _MATRICES),
+        shared_wavefronts=steps * matrices * _conflicts(nest, access),
+        exposed_shared=steps,
     )
+    return costs, steps * matrices * 4
 
 
 def _read_by_warpgroup(
     statement: Statement, operand: IntrinsicOperand, *, is_left: bool
-) -> FragmentLoads:
+) -> tuple[AccessCosts, IntExpr]:
     """Cost of a warp's share of reading a factor, which no instruction of its own loads.
 
     Each instruction reads its 64 rows, or all its columns: core matrices are 128 bytes in a row,
@@ -667,7 +647,7 @@ def _read_by_warpgroup(
     down, across, *_ = statement.loops[-_TILE_LOOPS:]
     read = _steps(statement) * down.extent * (operand.bytes // (WARPGROUP_LANES // _WARP))
     read = read if is_left else read * across.extent
-    return FragmentLoads(const(0), ceildiv(read, _BANKS_BYTES), ceildiv(read, _WARP), const(0))
+    return AccessCosts(shared_wavefronts=ceildiv(read, _BANKS_BYTES)), ceildiv(read, _WARP)
 
 
 def _groups(statement: Statement) -> IntExpr:
@@ -686,15 +666,8 @@ def _steps(statement: Statement) -> IntExpr:
 def _conflicts(nest: LoopNest, access: Access) -> IntExpr:
     """Wavefronts of one matrix: its rows are as far apart in memory as those of the copy."""
     row = layout_of(nest, access.buffer).shape[-1] * nest.element_bytes(access.buffer)
-    apart = maximum(row // _ROW_BYTES, 1)
-    places = _BANKS_BYTES // _ROW_BYTES
     # Rows whose distance shares a power of two with the places meet as often as that says.
-    shared: IntExpr = const(1)
-    power = 2
-    while power <= places:
-        shared = maximum(shared, power * (1 - minimum(apart % power, 1)))
-        power *= 2
-    return shared
+    return _power_of_two_in(maximum(row // _ROW_BYTES, 1), _BANKS_BYTES // _ROW_BYTES)
 
 
 def _registers(call: Intrinsic, operand: IntrinsicOperand) -> int:

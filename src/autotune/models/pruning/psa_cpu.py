@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +41,7 @@ from autotune.nest.quantities import (
     regions_inside,
     reloads,
 )
-from autotune.sketches import Prefetch, Sketch, per_sketch
+from autotune.sketches import Sketch, per_sketch
 from autotune.targets import Target
 
 if TYPE_CHECKING:
@@ -297,14 +296,14 @@ def sketch_symbols(sketch: Sketch, vector_bytes: int) -> SketchSymbols:
     outputs: dict[str, IntExpr] = {}
     for statement in nest.statements:
         outputs.update(_outputs(nest, statement))
-    early, loops = _early(sketch, nest)
+    early, loops = _early(nest)
     outputs.update({f"{name}/early": choice for name, choice in early.items()})
     tape = build_tape(sketch.param_names, outputs)
     statements = tuple(_symbols(nest, item, tape, vector_bytes, loops) for item in nest.statements)
     return SketchSymbols(tape, statements, _program_bytes(nest), _parallel_nests(nest))
 
 
-def _early(sketch: Sketch, nest: LoopNest) -> tuple[dict[str, IntExpr], frozenset[str]]:
+def _early(nest: LoopNest) -> tuple[dict[str, IntExpr], frozenset[str]]:
     """Statements whose data moves in another iteration than they are in, and of which loops.
 
     Returns:
@@ -313,18 +312,10 @@ def _early(sketch: Sketch, nest: LoopNest) -> tuple[dict[str, IntExpr], frozense
     """
     found: dict[str, IntExpr] = {}
     loops = set[str]()
-    for step in sketch.core_steps:
-        if isinstance(step, Prefetch):
-            loop = f"{step.consumer}.{step.at}"
-            loops.add(loop)
-            readers = (
-                it
-                for it in nest.statements
-                if _is_inside(it, {loop}) and step.operand in buffers_of(it)
-            )
-            # The others read what the first one has brought into the caches.
-            found.update((reader.name, step.choice * 2) for reader in islice(readers, 1))
     for statement in nest.statements:
+        for early in statement.early:
+            loops.add(early.loop)
+            found[statement.name] = early.choice * 2
         if statement.pipelined is not None:
             loops.add(statement.pipelined[0])
             found[statement.name] = const(1)

@@ -365,7 +365,7 @@ def _shared_traffic(nest: LoopNest, statement: Statement) -> IntExpr:
     """
     if statement.intrinsic:
         shared = (it for it in statement.accesses if nest.scope(it.buffer) == "shared")
-        return sum((fragment_loads(nest, statement, it).bytes for it in shared), const(0))
+        return sum((fragment_loads(nest, statement, it)[1] for it in shared), const(0))
     tile = [*own_loops(statement, "vthread"), *tile_loops(statement)]
     names = {loop.name for loop in tile}
     around = trip_count(

@@ -21,9 +21,9 @@ ENUMERATION_LIMIT = 65_536
 """Spaces up to this size are held in memory once sampling finds too little that is new."""
 
 
-def whole_space(space: SearchSpace) -> CandidateBatch | None:
+def whole_space(space: SearchSpace, limit: int = ENUMERATION_LIMIT) -> CandidateBatch | None:
     """Every row of a space, one part for each sketch; None for a space beyond the limit."""
-    if space.count() > ENUMERATION_LIMIT:
+    if space.count() > limit:
         return None
     sketches = space.sketches()
     try:
