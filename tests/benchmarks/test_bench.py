@@ -1,9 +1,11 @@
-"""The command that runs benchmarks: its rows, their options, its status and what it writes."""
+"""Benchmarks are run: rows, options, status, what is written, contenders in turn, and bars."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,17 @@ from typing import Any
 import pytest
 from benchmark_scripts import BENCHMARKS, benchmark_scripts
 from recorded_spaces import small_space
+from toy_parts import REFERENCE_BACKEND
 
+from autotune.errors import InvalidValueError
 from autotune.evaluation.replay.formats import space_bytes
+from autotune.ir.workloads import gemm
 
 pytestmark = pytest.mark.needs("ortools", "tvm")
+
+
+with benchmark_scripts("backends", "support.backend_workloads", "support.common") as scripts:
+    backends, operators, common = scripts
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +98,77 @@ def test_several_rows_have_a_process_each_and_the_worst_status(
     captured = capfd.readouterr()
     assert "--spaces needs a folder" in captured.err and "== cuda_network" in captured.out
     assert folder.is_dir()
+
+
+def test_rows_are_tuned_as_what_they_are() -> None:
+    for row in backends.ROWS:
+        name, shape, arguments = row.tuned()
+        if "--importer" in arguments:
+            (read,) = operators.RowImporter().read(name)
+            assert read == row.made() and not shape
+        else:
+            assert (name, dict(shape)) == (row.workload, dict(row.shape))
+    with pytest.raises(InvalidValueError, match="'argmin' is not one of argmax, "):
+        operators.RowImporter().read("argmin m=3 n=4")
+
+
+def test_every_row_has_a_bar_but_those_with_a_reason() -> None:
+    names = {row.name for row in backends.ROWS}
+    assert set(backends.REASONS) <= names
+    for threads in (1, 2):
+        trials = [
+            backends.Trial(name, threads, 0, final={"native": [1.0], "mlir": [1.31]})
+            for name in names
+        ]
+        failed = {bar.name for bar in backends.bars_of(trials) if "mlir over ours" in bar.name}
+        free = set(backends.REASONS if threads > 1 else ())
+        assert len(failed) == len(names - free)
+
+
+def test_contenders_have_their_turns_and_those_that_fail_are_told(tmp_path: Path) -> None:
+    workload = gemm(m=8, n=8, k=8).to_json()
+    numpy = {"kind": "numpy", "workload": workload, "threads": 1, "backend": REFERENCE_BACKEND}
+    none = {**numpy, "kind": "record", "database": str(tmp_path / "none.db")}
+    turns = common.Turns(rounds=3, pause=0.0, samples=2, sample_seconds=1e-5)
+    requests = {name: (it, sys.executable) for name, it in (("numpy", numpy), ("none", none))}
+    found, errors = common.compare(requests, turns)
+    assert list(found) == ["numpy"] and len(found["numpy"]) == 3
+    assert all(0 < seconds < 60 for seconds in found["numpy"])
+    assert list(errors) == ["none"]
+
+
+def test_a_contender_that_dies_in_its_turn_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = """import json, sys
+print(json.dumps({"ready": True}), flush=True)
+for number, _ in enumerate(sys.stdin):
+    if json.loads(sys.argv[1])["dies"] and number:
+        sys.exit(1)
+    print(json.dumps({"seconds": 1.0}), flush=True)
+"""
+    (tmp_path / "serve.py").write_text(server)
+    monkeypatch.setattr(common, "SUPPORT", tmp_path)
+    monkeypatch.setattr(common, "environment", lambda *_: dict(os.environ))
+    requests = {name: ({"dies": name == "weak"}, sys.executable) for name in ("weak", "strong")}
+    found, errors = common.compare(requests, common.Turns(rounds=4, pause=0.0))
+    assert found == {"strong": [1.0] * 4}
+    assert errors == {"weak": "in its turn: it ended"}
+
+
+def test_a_bar_that_is_missed_by_little_does_not_read_like_one_that_is_kept() -> None:
+    missed = common.Bar("time over theirs", 1.0003, 1.0, at_most=True)
+    assert str(missed) == "HIGH  time over theirs: 1.0003, wanted <= 1"
+    assert str(common.Bar("time over theirs", 1.0, 1.0, at_most=True)).startswith("ok ")
+    assert str(common.Bar("trials", 17.04, 100, at_most=True)) == "ok   trials: 17, wanted <= 100"
+
+
+def test_a_bar_beyond_the_peak_of_the_machine_promises_nothing_there() -> None:
+    final = {"autotune": [1.05], "metaschedule": [1.2], "peak": [0.98]}
+    trial = common.Trial(0, {}, 1.0, None, final, {})
+    ceiling = common.metaschedule_ceiling([trial])
+    assert ceiling == pytest.approx(common.REACHABLE * 1.2 / 0.98)
+    bar = common.Bar("times theirs", trial.ratio("metaschedule"), 1.5, ceiling=ceiling)
+    assert bar.holds and str(bar).startswith("n/a  times theirs: 1.14, wanted >= 1.5, but 85%")
+    assert not common.Bar("times theirs", 1.14, 1.5, ceiling=1.6).holds
+    assert not common.Bar("times theirs", 1.14, 1.5).holds

@@ -4,55 +4,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from attrs import evolve
-from made_workloads import two_products
-from numpy.typing import NDArray
+from made_workloads import TINY_WORKLOADS, two_products
+from oracles.nest import StatementWalk
 from workload_names import named
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import AffineForm, IntExpr, const
+from autotune.ir.expressions import IntExpr, const
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads import (
-    Stage,
-    Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    depthwise_conv2d,
-    elementwise,
-    gemm,
-    softmax,
-)
-from autotune.nest import LoopNest, Statement, derive_nest, nest_tape
+from autotune.ir.workloads import Stage, Workload, dense, softmax
+from autotune.nest import LoopNest, derive_nest, nest_tape
 from autotune.sketches import Bind, Candidate, FuseConsumer, PadExtent, SharedLayout, Sketch
 from autotune.spaces import SketchSpace
 
-Ints = NDArray[np.int64]
 SpaceOf = Callable[[Workload], SketchSpace]
 
-WORKLOADS = (
-    gemm(m=5, n=17, k=6),
-    gemm(m=6, n=8, k=16),
-    gemm(m=1, n=7, k=3),
-    gemm(m=4, n=6, k=20, dtype="int8"),
-    conv2d(h=5, w=6, ci=2, co=5, kh=2, kw=3, pad=1, stride=2, bias=1, relu=1),
-    conv2d(h=7, w=8, ci=4, co=4, kh=2, kw=2, dilation=2),
-    conv2d(h=9, w=7, ci=1, co=3, stride=3),
-    depthwise_conv2d(h=5, w=4, c=5, pad=1),
-    dense(m=3, n=5, k=16),
-    batch_matmul(b=2, m=3, n=4, k=16),
-    softmax(m=4, n=6),
-    softmax(m=2, n=32),
-    elementwise(m=4, n=6),
-)
 
-
-@pytest.fixture(params=WORKLOADS, ids=named)
+@pytest.fixture(params=TINY_WORKLOADS, ids=named)
 def workload(request: pytest.FixtureRequest) -> Workload:
     found: Workload = request.param
     return found
@@ -70,42 +42,6 @@ def number(expression: IntExpr, candidate: Candidate) -> int:
     return int(evaluate(expression, candidate.config))
 
 
-def execute(statement: Statement, candidate: Candidate, depth: int = 0) -> dict[str, Ints]:
-    """The value of every axis in every execution of the loops from ``depth`` on, [executions].
-
-    A loop over several axes counts the last of them fastest; a later loop over an axis counts
-    inside the earlier ones.
-    """
-    loops = statement.loops[depth:]
-    sizes = [number(loop.extent, candidate) for loop in loops]
-    grid = np.indices(sizes).reshape(len(loops), math.prod(sizes))
-    axes = {axis: np.zeros(math.prod(sizes), dtype=np.int64) for axis in statement.axes}
-    for loop, counter in zip(loops, grid, strict=True):
-        digits: list[tuple[str, int, Ints]] = []
-        rest = counter
-        for axis, extent in reversed(loop.parts):
-            size = number(extent, candidate)
-            digits.append((axis, size, rest % size))
-            rest = rest // size
-        for axis, size, digit in reversed(digits):
-            axes[axis] = axes[axis] * size + digit
-    return axes
-
-
-def index_values(
-    statement: Statement, candidate: Candidate, form: AffineForm, axes: dict[str, Ints]
-) -> Ints:
-    """An index in every execution; a copy's own axes start at the corner of its tile."""
-    length = len(next(iter(axes.values()))) if axes else 1
-    total = np.full(length, form.constant, dtype=np.int64)
-    for axis, coefficient in form.coefficients.items():
-        value = axes.get(axis, np.zeros(length, dtype=np.int64))
-        for outer, step in statement.corners.get(axis, {}).items():
-            value = value + axes[outer] * number(step, candidate)
-        total = total + coefficient * value
-    return total
-
-
 def padded(candidate: Candidate, stage: Stage) -> dict[str, int]:
     """Extents of the axes that the loops of a stage run over."""
     extents = stage.extents
@@ -113,16 +49,6 @@ def padded(candidate: Candidate, stage: Stage) -> dict[str, int]:
         if isinstance(step, PadExtent) and step.stage == stage.name:
             extents[step.axis] = number(step.extent, candidate)
     return extents
-
-
-def visited(axes: dict[str, Ints], names: list[str]) -> Counter[tuple[int, ...]]:
-    length = len(next(iter(axes.values()))) if axes else 1
-    columns = [axes.get(name, np.zeros(length, dtype=np.int64)).tolist() for name in names]
-    return Counter(zip(*columns, strict=True)) if columns else Counter({(): length})
-
-
-def box(extents: list[int]) -> set[tuple[int, ...]]:
-    return set(itertools.product(*map(range, extents)))
 
 
 def test_a_stage_runs_once_at_every_point_of_its_padded_space(
@@ -135,10 +61,10 @@ def test_a_stage_runs_once_at_every_point_of_its_padded_space(
                 continue
             kept = stage.axes if statement.role == "compute" else stage.spatial_axes
             extents = padded(candidate, stage)
-            points = box([extents[axis.name] for axis in kept])
-            axes = execute(statement, candidate)
-            seen = visited(axes, [axis.name for axis in kept])
-            assert set(seen) == points and set(seen.values()) == {1}
+            points = list(itertools.product(*(range(extents[axis.name]) for axis in kept)))
+            walk = StatementWalk(nest, statement, candidate.config)
+            seen = [tuple(axes[axis.name] for axis in kept) for axes in walk.loop_axes]
+            assert sorted(seen) == points
             assert number(statement.trips(len(statement.loops)), candidate) == len(points)
 
 
@@ -148,24 +74,6 @@ def _follows(candidate: Candidate, stage: Stage) -> bool:
         isinstance(step, FuseConsumer) and step.stage == stage.name
         for step in candidate.sketch.steps
     )
-
-
-def test_every_result_is_written(
-    cases: list[tuple[Candidate, LoopNest]], workload: Workload
-) -> None:
-    for candidate, nest in cases:
-        written: set[str] = set()
-        for statement in nest.statements:
-            for access in statement.accesses:
-                if not access.write or access.buffer not in workload.tensors:
-                    continue
-                axes = execute(statement, candidate)
-                shape = workload.tensors[access.buffer].shape
-                rows = [index_values(statement, candidate, f, axes) for f in access.forms]
-                points = set(zip(*(row.tolist() for row in rows), strict=True))
-                assert points >= box(list(shape))
-                written.add(access.buffer)
-        assert written >= set(workload.outputs)
 
 
 def test_allocations_hold_the_region_of_all_who_use_them(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attrs import evolve
+from hypothesis import strategies as st
 from split_reductions import reduction
 from written import written
 
@@ -19,10 +20,11 @@ from autotune.ir.workloads import (
 )
 
 __all__ = [
-    "ALIGNED_WORKLOADS",
+    "DRAWN_WORKLOADS",
     "REDUCED_FIRST",
     "ROUND_TRIPS",
     "SMALL_WORKLOADS",
+    "TINY_WORKLOADS",
     "VARIED_WORKLOADS",
     "gram",
     "root_mean_square",
@@ -145,21 +147,46 @@ VARIED_WORKLOADS = (
 )
 """Every builder, of sizes that vectors and tiles divide, and of others; and a shared operand."""
 
-ALIGNED_WORKLOADS = (
-    gemm(m=16, n=16, k=16),
-    gemm(m=96, n=128, k=64),
-    gemm(m=30, n=17, k=29),
-    gemm(m=32, n=32, k=32, dtype="int8"),
-    gemm(m=13, n=24, k=20, dtype="float64"),
-    batch_matmul(b=3, m=32, n=32, k=16),
-    dense(m=32, n=64, k=64),
-    conv2d(h=14, w=14, ci=16, co=32, pad=1, bias=1, relu=1),
-    conv2d(h=15, w=15, ci=8, co=16, kh=5, kw=3, dilation=2, stride=3),
-    depthwise_conv2d(h=14, w=14, c=32, pad=1, stride=2),
-    softmax(m=12, n=256),
-    elementwise(m=8, n=48),
+TINY_WORKLOADS = (
+    gemm(m=5, n=17, k=6),
+    gemm(m=1, n=7, k=3),
+    gemm(m=4, n=6, k=20, dtype="int8"),
+    conv2d(h=5, w=6, ci=2, co=5, kh=2, kw=3, pad=1, stride=2, bias=1, relu=1),
+    conv2d(h=6, w=7, ci=2, co=4, kh=2, kw=2, dilation=2),
+    conv2d(h=9, w=7, ci=1, co=3, stride=3),
+    depthwise_conv2d(h=5, w=4, c=5, pad=1),
+    dense(m=3, n=5, k=16),
+    batch_matmul(b=2, m=3, n=4, k=16),
+    softmax(m=4, n=6),
+    softmax(m=2, n=32),
+    elementwise(m=4, n=6),
+    sum_of_halves(4, 6),
 )
-"""Every builder, of sizes that leave room for vectors of sixteen lanes."""
+"""Every builder, so small that a walk goes through all executions of its nests."""
+
+_FEW, _FLAG = st.integers(1, 7), st.integers(0, 1)
+_CONV2D = {"h": st.integers(5, 7), "w": st.integers(5, 6), "ci": st.just(2), "kw": st.just(2)}
+_WINDOW = {"stride": st.integers(1, 3), "pad": _FLAG}
+DRAWN_WORKLOADS = st.one_of(
+    st.builds(
+        gemm, m=_FEW, n=st.integers(1, 20), k=_FEW, dtype=st.sampled_from(["float32", "int8"])
+    ),
+    st.builds(
+        conv2d,
+        **_CONV2D,
+        **_WINDOW,
+        co=st.sampled_from([1, 3, 8]),
+        kh=st.integers(1, 3),
+        dilation=st.integers(1, 2),
+        bias=_FLAG,
+        relu=_FLAG,
+    ),
+    st.builds(depthwise_conv2d, h=st.integers(3, 7), w=st.just(5), c=st.just(3), **_WINDOW),
+    st.builds(softmax, m=_FEW, n=st.sampled_from([3, 8, 16, 32])),
+    st.builds(elementwise, m=_FEW, n=st.integers(1, 20)),
+    st.builds(batch_matmul, b=st.integers(1, 3), m=_FEW, n=_FEW, k=_FEW),
+)
+"""Every builder, as small, at random lengths."""
 
 ROUND_TRIPS = {
     "gemm": gemm(m=7, n=1, k=5),

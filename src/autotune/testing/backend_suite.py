@@ -64,52 +64,6 @@ from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target, detect_cpu
 from autotune.testing.programs import check_call, check_program, request_for, sample_candidates
 
-__all__ = ["PackingSuite"]
-
-
-class PackingSuite:
-    """Promises of programs whose constants are packed when they are bound.
-
-    For backends whose limits name the step ``prepack``.
-    """
-
-    packs_ahead: bool = True
-    """True if programs are given what ``prepack`` packs; otherwise they pack it in every call."""
-
-    @pytest.fixture
-    def packing_candidate(self, backend: Backend, target: Target, workload: Workload) -> Candidate:
-        """A candidate whose program is given its last input packed."""
-        if not self.packs_ahead or "prepack" not in backend.limits(target).steps:
-            pytest.skip("nothing is packed ahead")  # noqa: TID251
-        constant = workload.with_constants(workload.inputs[-1].name)
-        drawn = sample_candidates(backend, constant, target, each=2)
-        return next(candidate for candidate in drawn if prepacked_operands(candidate))
-
-    def test_bindings_to_equal_constants_share_what_is_packed(
-        self, backend: Backend, target: Target, packing_candidate: Candidate
-    ) -> None:
-        executable = backend.build(request_for(packing_candidate, target))
-        workload = packing_candidate.sketch.workload
-        inputs = list(random_inputs(workload, np.random.default_rng(0)).values())
-        first, second = (bind_copies(executable, workload, inputs) for _ in range(2))
-        assert first.copies()
-        for one, other in zip(first.copies(), second.copies(), strict=True):
-            assert one is other
-
-    def test_what_is_timed_does_not_pack(
-        self, backend: Backend, target: Target, packing_candidate: Candidate
-    ) -> None:
-        """A call reads the packed constant only: changes of the constant itself are not seen."""
-        executable = backend.build(request_for(packing_candidate, target))
-        workload = packing_candidate.sketch.workload
-        inputs = random_inputs(workload, np.random.default_rng(0))
-        call = bind_copies(executable, workload, list(inputs.values()))
-        call.run()
-        before = call.outputs()
-        call.copies()[0][...] = 0
-        call.run()
-        assert not np.array_equal(before[0], call.outputs()[0])
-
 
 @frozen
 class Reversed(OpenStep):
@@ -131,7 +85,7 @@ class Elsewhere(OpenStep):
     backends = frozenset({"of-somebody-else"})
 
 
-class BackendSuite(PackingSuite):
+class BackendSuite:
     """The contract of backends."""
 
     heavy_modules: Sequence[str] = ()
@@ -139,6 +93,9 @@ class BackendSuite(PackingSuite):
 
     runs_in_place: bool = True
     """True if programs run on the caller's arrays; those for a device run on copies."""
+
+    packs_ahead: bool = True
+    """True if programs are given what ``prepack`` packs; otherwise they pack it in every call."""
 
     @pytest.fixture
     def backend(self) -> Backend:
@@ -184,14 +141,23 @@ class BackendSuite(PackingSuite):
         """A build request; override to change the number of threads and the like."""
         return BuildRequest(workload, program, candidate, target, threads)
 
-    def test_names_itself(self, backend: Backend) -> None:
-        assert backend.name
-        assert backend.version
-        assert backend.compiler_version()
-        assert isinstance(backend.compiler_version(), str)
+    def _asked(
+        self, candidate: Candidate | None = None, program: str | None = None
+    ) -> BuildRequest:
+        return self.request(self.workload_, self.target_, candidate, program)
 
-    def test_is_cheap_to_import(self, backend: Backend, target: Target) -> None:
-        cls, machine = type(backend), json.dumps(target.to_json())
+    @pytest.fixture(autouse=True)
+    def _given(self, backend: Backend, target: Target, workload: Workload) -> None:
+        self.backend_, self.target_, self.workload_ = backend, target, workload
+
+    def test_names_itself(self) -> None:
+        assert self.backend_.name
+        assert self.backend_.version
+        assert self.backend_.compiler_version()
+        assert isinstance(self.backend_.compiler_version(), str)
+
+    def test_is_cheap_to_import(self) -> None:
+        cls, machine = type(self.backend_), json.dumps(self.target_.to_json())
         check = (
             f"import json, sys; from {cls.__module__} import {cls.__qualname__} as B; b = B(); "
             f"from autotune.targets import Target; t = Target.from_json(json.loads({machine!r})); "
@@ -208,131 +174,108 @@ class BackendSuite(PackingSuite):
         )
         assert (process.returncode, process.stderr) == (0, "")
 
-    def test_limits(self, backend: Backend, target: Target) -> None:
-        backend.check_target(target)
-        limits = backend.limits(target)
+    def test_limits(self) -> None:
+        self.backend_.check_target(self.target_)
+        limits = self.backend_.limits(self.target_)
         assert limits.steps <= set(STEP_TYPES)
         assert limits.stack_bytes > 0
         assert limits.unrolled_statements > 0
         assert limits.source
 
     @pytest.mark.parametrize("threads", [1, 2])
-    def test_worker_environment(self, backend: Backend, threads: int) -> None:
-        environment = backend.worker_environment(threads)
+    def test_worker_environment(self, threads: int) -> None:
+        environment = self.backend_.worker_environment(threads)
         assert all(isinstance(v, str) for item in environment.items() for v in item)
 
-    def test_foreign_programs_are_not_its_own(self, backend: Backend) -> None:
+    def test_foreign_programs_are_not_its_own(self) -> None:
         for program in (object(), 3, "text", None, gemm(m=1, n=1, k=1)):
-            assert not backend.imports(program)
+            assert not self.backend_.imports(program)
         with pytest.raises(UnsupportedWorkload):
-            backend.import_program(object())
+            self.backend_.import_program(object())
 
-    def test_the_untuned_program_is_right(
-        self, backend: Backend, target: Target, workload: Workload, program: str | None
-    ) -> None:
-        self._check_between_guards(backend, self.request(workload, target, None, program))
+    def test_the_untuned_program_is_right(self, program: str | None) -> None:
+        self.check(self._asked(None, program))
 
-    def test_the_default_schedule_is_right_where_there_is_one(
-        self, backend: Backend, target: Target
-    ) -> None:
-        assert isinstance(backend.default_schedule, str)
-        if not backend.default_schedule:
+    def test_the_default_schedule_is_right_where_there_is_one(self) -> None:
+        assert isinstance(self.backend_.default_schedule, str)
+        if not self.backend_.default_schedule:
             return
         for workload in (gemm(m=7, n=5, k=3), softmax(m=5, n=9)):
-            candidate = baseline_candidate(workload, backend.default_schedule)
-            request = self.request(workload, target, candidate, None)
+            candidate = baseline_candidate(workload, self.backend_.default_schedule)
+            request = self.request(workload, self.target_, candidate, None)
             try:
-                backend.lower(request)
+                self.backend_.lower(request)
             except InvalidSchedule as error:
                 assert str(error)
             else:
-                self._check_between_guards(backend, request)
-                assert backend.show(request)
+                self.check(request)
+                assert self.backend_.show(request)
 
     @pytest.mark.parametrize(
         "workload",
         [gemm(m=7, n=5, k=3, dtype="float64"), softmax(m=5, n=9)],
         ids=["f64", "stages"],
     )
-    def test_other_workloads_are_right(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
-        self._check_between_guards(backend, self.request(workload, target))
+    def test_other_workloads_are_right(self) -> None:
+        self.check(self._asked())
 
     @pytest.mark.parametrize("dtype", HALF_DTYPES)
     @pytest.mark.parametrize("build", [gemm, softmax], ids=["product", "stages"])
     def test_halves_are_computed_with_or_refused(
-        self, backend: Backend, target: Target, build: Callable[..., Workload], dtype: str
+        self, build: Callable[..., Workload], dtype: str
     ) -> None:
         shape = {"m": 7, "n": 5} if build is softmax else {"m": 7, "n": 5, "k": 3}
-        request = self.request(build(**shape, dtype=dtype), target)
+        request = self.request(build(**shape, dtype=dtype), self.target_)
         try:
-            backend.check_workload(request.workload)
+            self.backend_.check_workload(request.workload)
         except UnsupportedWorkload as error:
             assert repr(dtype) in str(error)
         else:
-            self._check_between_guards(backend, request)
+            self.check(request)
 
     def test_a_foreign_element_type_is_computed_with_or_refused(
-        self, backend: Backend, target: Target, monkeypatch: pytest.MonkeyPatch
+        self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         made = element_types.ElementType("foreign", 2.0**-10, storage="float32")
         known = {**element_types.ELEMENT_TYPES, made.name: made}
         monkeypatch.setattr(element_types, "ELEMENT_TYPES", known)
         text = json.dumps(gemm(m=7, n=5, k=3).to_json()).replace("float32", made.name)
-        request = self.request(Workload.from_json(json.loads(text)), target)
+        request = self.request(Workload.from_json(json.loads(text)), self.target_)
         try:
-            backend.check_workload(request.workload)
+            self.backend_.check_workload(request.workload)
         except UnsupportedWorkload as error:
-            assert repr(made.name) in str(error) and repr(backend.name) in str(error)
+            assert repr(made.name) in str(error) and repr(self.backend_.name) in str(error)
             with pytest.raises(UnsupportedWorkload, match=made.name):
-                backend.build(request)
+                self.backend_.build(request)
         else:
-            self._check_between_guards(backend, request)
+            self.check(request)
 
-    def test_candidates_are_right(
-        self,
-        backend: Backend,
-        target: Target,
-        workload: Workload,
-        program: str | None,
-        candidates: list[Candidate],
-    ) -> None:
+    def test_candidates_are_right(self, program: str | None, candidates: list[Candidate]) -> None:
         assert candidates
         for candidate in candidates:
-            request = self.request(workload, target, candidate, program)
-            self._check_between_guards(backend, request)
+            self.check(self._asked(candidate, program))
 
     def test_a_candidate_survives_the_way_to_a_worker(
-        self,
-        backend: Backend,
-        target: Target,
-        workload: Workload,
-        program: str | None,
-        candidates: list[Candidate],
+        self, program: str | None, candidates: list[Candidate]
     ) -> None:
-        text = json.dumps([workload.to_json(), candidates[0].to_json(), target.to_json()])
-        data = json.loads(text)
+        sent = (self.workload_, candidates[0], self.target_)
+        data = json.loads(json.dumps([it.to_json() for it in sent]))
         received = Workload.from_json(data[0])
         candidate = Candidate.from_json(data[1], received)
         request = self.request(received, Target.from_json(data[2]), candidate, program)
-        call, inputs = self._bound(backend, request)
-        self._check(workload, call, inputs)
+        call, inputs = self._bound(request)
+        self._check(call, inputs)
 
-    def test_poison_leaves_nothing_right(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
-        call, inputs = self._bound(backend, self.request(workload, target))
+    def test_poison_leaves_nothing_right(self) -> None:
+        call, inputs = self._bound()
         call.run()
         call.poison()
-        right = reference_outputs(workload, inputs)
-        for name, output in zip(workload.outputs, call.outputs(), strict=True):
+        right = reference_outputs(self.workload_, inputs)
+        for name, output in zip(self.workload_.outputs, call.outputs(), strict=True):
             assert not np.any(output == right[name])
 
-    def test_outputs_are_copies(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
-        call, inputs = self._bound(backend, self.request(workload, target))
+    def test_outputs_are_copies(self) -> None:
+        call, inputs = self._bound()
         call.run()
         first = call.outputs()
         kept = [output.copy() for output in first]
@@ -341,14 +284,12 @@ class BackendSuite(PackingSuite):
             np.testing.assert_array_equal(output, copy)
             output.fill(0)
         call.run()
-        self._check(workload, call, inputs)
+        self._check(call, inputs)
 
-    def test_inputs_are_left_alone_and_kept(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
-        inputs, outputs = self._arguments(workload)
+    def test_inputs_are_left_alone_and_kept(self) -> None:
+        inputs, outputs = self._arguments()
         given = [array.copy() for array in inputs]
-        call = backend.build(self.request(workload, target)).bind(inputs, outputs)
+        call = self.backend_.build(self._asked()).bind(inputs, outputs)
         call.run()
         for array, copy in zip(inputs, given, strict=True):
             np.testing.assert_array_equal(array, copy)
@@ -357,131 +298,106 @@ class BackendSuite(PackingSuite):
         call.poison()
         call.time(3)
         call.run()
-        names = [tensor.name for tensor in workload.inputs]
-        self._check(workload, call, dict(zip(names, given, strict=True)))
+        self._check(call, self._named(given))
         assert not any(array.any() for array in taken)
 
-    def test_runs_on_the_callers_arrays(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
+    def test_runs_on_the_callers_arrays(self) -> None:
         if not self.runs_in_place:
             pytest.skip("the device has memory of its own")  # noqa: TID251
-        inputs, outputs = self._arguments(workload)
-        call = backend.build(self.request(workload, target)).bind(inputs, outputs)
+        inputs, outputs = self._arguments()
+        call = self.backend_.build(self._asked()).bind(inputs, outputs)
         call.poison()
         for _ in range(2):
             call.run()
             for output, copy in zip(outputs, call.outputs(), strict=True):
                 np.testing.assert_array_equal(output, copy)
-            names = [tensor.name for tensor in workload.inputs]
-            self._compare(workload, call, dict(zip(names, inputs, strict=True)))
+            self._compare(call, self._named(inputs))
             for array in inputs:
                 array[...] = array[::-1].copy()
 
-    def test_read_only_inputs_are_accepted(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
-        inputs, outputs = self._arguments(workload)
+    def test_read_only_inputs_are_accepted(self) -> None:
+        inputs, outputs = self._arguments()
         for array in inputs:
             array.flags.writeable = False
-        call = backend.build(self.request(workload, target)).bind(inputs, outputs)
-        names = [tensor.name for tensor in workload.inputs]
-        self._check(workload, call, dict(zip(names, inputs, strict=True)))
+        call = self.backend_.build(self._asked()).bind(inputs, outputs)
+        self._check(call, self._named(inputs))
 
-    def test_two_calls_do_not_share(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
-        executable = backend.build(self.request(workload, target))
+    def test_two_calls_do_not_share(self) -> None:
+        executable = self.backend_.build(self._asked())
         calls = []
         for seed in (1, 2):
-            inputs = random_inputs(workload, np.random.default_rng(seed))
-            calls.append((bind_copies(executable, workload, list(inputs.values())), inputs))
+            inputs = random_inputs(self.workload_, np.random.default_rng(seed))
+            calls.append((bind_copies(executable, self.workload_, list(inputs.values())), inputs))
         for call, _ in calls:
             call.run()
         for call, inputs in calls:
-            self._compare(workload, call, inputs)
+            self._compare(call, inputs)
 
-    def test_constants_are_those_of_the_binding(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
+    def test_constants_are_those_of_the_binding(self) -> None:
         """A program may pack constants once for a binding, but not once for all of them."""
-        constant = workload.with_constants(*(tensor.name for tensor in workload.inputs))
-        space = SketchSpace(constant, target, backend.limits(target))
+        names = [tensor.name for tensor in self.workload_.inputs]
+        constant = self.workload_.with_constants(*names)
+        space = SketchSpace(constant, self.target_, self.backend_.limits(self.target_))
         for candidate in space.sample(8, np.random.default_rng(3)):
-            executable = backend.build(self.request(constant, target, candidate))
+            executable = self.backend_.build(self.request(constant, self.target_, candidate))
             for seed in (1, 2):
                 inputs = random_inputs(constant, np.random.default_rng(seed))
                 call = bind_copies(executable, constant, list(inputs.values()))
-                self._check(constant, call, inputs)
+                self._check(call, inputs)
 
-    def test_time_is_positive(self, backend: Backend, target: Target, workload: Workload) -> None:
-        call, _ = self._bound(backend, self.request(workload, target))
+    def test_time_is_positive(self) -> None:
+        call, _ = self._bound()
         for number in (1, 10):
             assert 0 < call.time(number) < 10
 
-    def test_timing_keeps_the_outputs(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
-        call, inputs = self._bound(backend, self.request(workload, target))
+    def test_timing_keeps_the_outputs(self) -> None:
+        call, inputs = self._bound()
         call.run()
         call.time(2)
-        self._compare(workload, call, inputs)
+        self._compare(call, inputs)
 
-    def test_the_native_call_is_the_program(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
-        call, inputs = self._bound(backend, self.request(workload, target))
+    def test_the_native_call_is_the_program(self) -> None:
+        call, inputs = self._bound()
         native = call.native()
         if native is None:
             pytest.skip("programs of this backend are not called natively")  # noqa: TID251
         call.poison()
         assert time_native_call(native, 3) > 0
-        self._compare(workload, call, inputs)
+        self._compare(call, inputs)
 
     def test_refuses_what_it_cannot_replay(
-        self,
-        backend: Backend,
-        target: Target,
-        workload: Workload,
-        program: str | None,
-        invalid_candidate: Candidate,
+        self, program: str | None, invalid_candidate: Candidate
     ) -> None:
-        self._check_is_refused(backend, self.request(workload, target, invalid_candidate, program))
+        self._check_is_refused(self._asked(invalid_candidate, program))
 
-    def test_a_step_of_a_plugin_is_run_by_its_effect_on_the_nest_or_not_offered(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
-        candidate = _of_one_step(workload, Reversed(workload.stages[-1].name))
-        limits, request = backend.limits(target), self.request(workload, target, candidate)
+    def test_a_step_of_a_plugin_is_run_by_its_effect_on_the_nest_or_not_offered(self) -> None:
+        candidate = _of_one_step(self.workload_, Reversed(self.workload_.stages[-1].name))
+        limits, request = self.backend_.limits(self.target_), self._asked(candidate)
         assert limits.missing(names_used(candidate.sketch)) == (
             () if limits.runs_nests else (Reversed.name,)
         )
         if limits.runs_nests:
-            self._check_between_guards(backend, request)
+            self.check(request)
         else:
-            self._check_is_refused(backend, request)
+            self._check_is_refused(request)
 
-    def test_steps_that_it_does_not_declare_are_refused(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
-        stage = workload.stages[-1]
+    def test_steps_that_it_does_not_declare_are_refused(self) -> None:
+        stage = self.workload_.stages[-1]
         loops = (f"{stage.axes[0].name}.0",)
         steps: dict[str, Step] = {
             Elsewhere.name: Elsewhere(stage.name),
             "bind": Bind(stage.name, loops, "block"),
             "parallel": Parallel(stage.name, loops),
         }
-        missing = backend.limits(target).missing(steps)
+        missing = self.backend_.limits(self.target_).missing(steps)
         assert Elsewhere.name in missing
         for name in missing:
-            candidate = _of_one_step(workload, steps[name])
-            self._check_is_refused(backend, self.request(workload, target, candidate))
+            candidate = _of_one_step(self.workload_, steps[name])
+            self._check_is_refused(self._asked(candidate))
 
-    def test_refuses_wrong_arguments(
-        self, backend: Backend, target: Target, workload: Workload
-    ) -> None:
-        executable = backend.build(self.request(workload, target))
-        inputs, outputs = self._arguments(workload)
+    def test_refuses_wrong_arguments(self) -> None:
+        executable = self.backend_.build(self._asked())
+        inputs, outputs = self._arguments()
         wrong = [inputs[0][:-1], inputs[0][:, ::-1], aligned_empty(inputs[0].shape, "complex64")]
         shifted = aligned_empty((inputs[0].size + 1,), inputs[0].dtype)[1:]
         for array in (*wrong, shifted.reshape(inputs[0].shape)):
@@ -496,109 +412,127 @@ class BackendSuite(PackingSuite):
             executable.bind(inputs, outputs)
 
     def test_digests_are_of_the_program(
-        self,
-        backend: Backend,
-        target: Target,
-        workload: Workload,
-        program: str | None,
-        candidates: list[Candidate],
+        self, program: str | None, candidates: list[Candidate]
     ) -> None:
-        requests = [self.request(workload, target, None, program)]
-        requests += [self.request(workload, target, c, program) for c in candidates[:2]]
-        found = [program_digests(backend, request) for request in requests]
+        requests = [self._asked(None, program)]
+        requests += [self._asked(c, program) for c in candidates[:2]]
+        found = [program_digests(self.backend_, request) for request in requests]
         for level in zip(*found, strict=True):
             assert all(isinstance(digest, str) for digest in level)
             assert len(set(level)) > 1 or not any(level)
-        assert [program_digests(backend, request) for request in requests] == found
-        assert program_digests_elsewhere(backend, requests) == found
+        assert [program_digests(self.backend_, request) for request in requests] == found
+        assert program_digests_elsewhere(self.backend_, requests) == found
 
-    def test_parks_at_any_time(self, backend: Backend, target: Target, workload: Workload) -> None:
-        backend.park()
-        call, inputs = self._bound(backend, self.request(workload, target))
+    def test_parks_at_any_time(self) -> None:
+        self.backend_.park()
+        call, inputs = self._bound()
         call.time(1)
-        backend.park()
-        backend.park()
-        self._check(workload, call, inputs)
+        self.backend_.park()
+        self.backend_.park()
+        self._check(call, inputs)
 
-    def test_shows_programs(
-        self, backend: Backend, target: Target, workload: Workload, candidates: list[Candidate]
-    ) -> None:
+    def test_shows_programs(self, candidates: list[Candidate]) -> None:
         for candidate in (None, candidates[0]):
-            text = backend.show(self.request(workload, target, candidate))
+            text = self.backend_.show(self._asked(candidate))
             assert isinstance(text, str)
             assert text.strip()
 
     def test_writes_records_in_the_formats_that_it_offers(
-        self,
-        backend: Backend,
-        target: Target,
-        candidates: list[Candidate],
-        program: str | None,
-        tmp_path: Path,
+        self, candidates: list[Candidate], program: str | None, tmp_path: Path
     ) -> None:
-        version = backend.compiler_version()
-        key = MeasureKey(target.fingerprint, backend.name, backend.version, version, 1, "warm-1")
-        about, outcome = target.to_json(), Outcome("ok", 1e-3)
+        it, machine = self.backend_, self.target_.fingerprint
+        key = MeasureKey(machine, it.name, it.version, it.compiler_version(), 1, "warm-1")
+        about, outcome = self.target_.to_json(), Outcome("ok", 1e-3)
         records = [
             Record("run", trial, candidate, key, about, "", outcome, 0.0, program=program)
             for trial, candidate in enumerate(candidates)
         ]
-        for position, name in enumerate(backend.export_formats()):
-            report = backend.export_records(records, name, tmp_path / str(position))
+        for position, name in enumerate(self.backend_.export_formats()):
+            report = self.backend_.export_records(records, name, tmp_path / str(position))
             assert report.exported + len(report.refused) == len(records)
             assert bool(report.files) == bool(report.exported)
             assert all(Path(file).is_file() for file in report.files)
         with pytest.raises(UnknownNameError, match="no such format"):
-            backend.export_records(records, "no such format", tmp_path / "none")
+            self.backend_.export_records(records, "no such format", tmp_path / "none")
 
-    def test_a_format_that_is_not_offered_is_not_imported(
-        self, backend: Backend, target: Target, tmp_path: Path
-    ) -> None:
-        for name in backend.import_formats():
+    def test_a_format_that_is_not_offered_is_not_imported(self, tmp_path: Path) -> None:
+        for name in self.backend_.import_formats():
             with pytest.raises(InvalidValueError):
-                backend.import_records(name, tmp_path / "none", target)
+                self.backend_.import_records(name, tmp_path / "none", self.target_)
         with pytest.raises(UnknownNameError, match="no such format"):
-            backend.import_records("no such format", tmp_path, target)
+            self.backend_.import_records("no such format", tmp_path, self.target_)
 
-    def test_warms_up_more_than_once(self, backend: Backend) -> None:
-        backend.warm_up()
-        backend.warm_up()
+    @pytest.fixture
+    def packing_candidate(self, backend: Backend, target: Target, workload: Workload) -> Candidate:
+        """A candidate whose program is given its last input packed."""
+        if not self.packs_ahead or "prepack" not in backend.limits(target).steps:
+            pytest.skip("nothing is packed ahead")  # noqa: TID251
+        constant = workload.with_constants(workload.inputs[-1].name)
+        drawn = sample_candidates(backend, constant, target, each=2)
+        return next(candidate for candidate in drawn if prepacked_operands(candidate))
 
-    def _bound(
-        self, backend: Backend, request: BuildRequest
-    ) -> tuple[BoundCall, dict[str, Array]]:
+    def test_bindings_to_equal_constants_share_what_is_packed(
+        self, packing_candidate: Candidate
+    ) -> None:
+        executable = self.backend_.build(request_for(packing_candidate, self.target_))
+        workload = packing_candidate.sketch.workload
+        inputs = list(random_inputs(workload, np.random.default_rng(0)).values())
+        first, second = (bind_copies(executable, workload, inputs) for _ in range(2))
+        assert first.copies()
+        for one, other in zip(first.copies(), second.copies(), strict=True):
+            assert one is other
+
+    def test_what_is_timed_does_not_pack(self, packing_candidate: Candidate) -> None:
+        """A call reads the packed constant only: changes of the constant itself are not seen."""
+        call, _ = self._bound(request_for(packing_candidate, self.target_))
+        call.run()
+        before = call.outputs()
+        call.copies()[0][...] = 0
+        call.run()
+        assert not np.array_equal(before[0], call.outputs()[0])
+
+    def test_warms_up_more_than_once(self) -> None:
+        self.backend_.warm_up()
+        self.backend_.warm_up()
+
+    def _bound(self, request: BuildRequest | None = None) -> tuple[BoundCall, dict[str, Array]]:
+        request = request or self._asked()
         inputs = random_inputs(request.workload, np.random.default_rng(0))
-        executable = backend.build(request)
+        executable = self.backend_.build(request)
         return bind_copies(executable, request.workload, list(inputs.values())), inputs
 
-    def _check_between_guards(self, backend: Backend, request: BuildRequest) -> None:
+    def check(self, request: BuildRequest) -> None:
         """Check what is computed, and that nothing beside the arrays is read or written to.
 
         A program that does so ends this process by SIGSEGV.
         """
-        check_program(backend, request)
+        check_program(self.backend_, request)
 
-    def _check_is_refused(self, backend: Backend, request: BuildRequest) -> None:
+    def _check_is_refused(self, request: BuildRequest) -> None:
         """Check that what cannot be scheduled is refused in one line before it is compiled."""
-        for act in (backend.lower, backend.build, backend.show):
+        for act in (self.backend_.lower, self.backend_.build, self.backend_.show):
             with pytest.raises(InvalidSchedule) as caught:
                 act(request)
             assert 0 < len(str(caught.value)) < 500
 
-    def _arguments(self, workload: Workload) -> tuple[list[Array], list[Array]]:
+    def _arguments(self) -> tuple[list[Array], list[Array]]:
         """Inputs and outputs as `bind` wants them."""
-        inputs = random_inputs(workload, np.random.default_rng(0))
-        tensors = [workload.tensors[name] for name in workload.outputs]
+        inputs = random_inputs(self.workload_, np.random.default_rng(0))
+        tensors = [self.workload_.tensors[name] for name in self.workload_.outputs]
         outputs = [aligned_empty(tensor.shape, tensor.element.dtype) for tensor in tensors]
         return [aligned_copy(array) for array in inputs.values()], outputs
 
-    def _check(self, workload: Workload, call: BoundCall, inputs: dict[str, Array]) -> None:
+    def _named(self, inputs: Sequence[Array]) -> dict[str, Array]:
+        names = (tensor.name for tensor in self.workload_.inputs)
+        return dict(zip(names, inputs, strict=True))
+
+    def _check(self, call: BoundCall, inputs: dict[str, Array]) -> None:
         call.poison()
         call.run()
-        self._compare(workload, call, inputs)
+        self._compare(call, inputs)
 
-    def _compare(self, workload: Workload, call: BoundCall, inputs: dict[str, Array]) -> None:
-        check_call(call, workload, inputs)
+    def _compare(self, call: BoundCall, inputs: dict[str, Array]) -> None:
+        check_call(call, self.workload_, inputs)
 
 
 def _of_one_step(workload: Workload, step: Step) -> Candidate:

@@ -38,115 +38,84 @@ class CostModelSuite:
         candidates = list(ToySpace().sample(40, np.random.default_rng(2)))
         return [(candidate, toy_outcome(candidate)) for candidate in candidates]
 
-    def test_predictions_are_numbers_before_and_after_learning(
+    @pytest.fixture(autouse=True)
+    def _given(
         self,
         cost_model_factory: CostModelFactory,
         batch: CandidateBatch,
         outcomes: list[Observation],
     ) -> None:
-        model = cost_model_factory()
-        for told in ([], outcomes[:1], outcomes[1:]):
+        self.make_, self.batch_, self.outcomes_ = cost_model_factory, batch, outcomes
+
+    def test_predictions_are_numbers_before_and_after_learning(self) -> None:
+        model = self.make_()
+        for told in ([], self.outcomes_[:1], self.outcomes_[1:]):
             model.update(told)
-            scores = model.predict(batch)
-            assert scores.shape == (len(batch),) and scores.dtype == np.float64
+            scores = model.predict(self.batch_)
+            assert scores.shape == (len(self.batch_),) and scores.dtype == np.float64
             assert np.isfinite(scores).all()
 
-    def test_an_empty_batch_has_no_scores(
-        self,
-        cost_model_factory: CostModelFactory,
-        batch: CandidateBatch,
-        outcomes: list[Observation],
-    ) -> None:
-        model = cost_model_factory()
-        empty = CandidateBatch(tuple((sketch, rows[:0]) for sketch, rows in batch.parts))
+    def test_an_empty_batch_has_no_scores(self) -> None:
+        model = self.make_()
+        empty = CandidateBatch(tuple((sketch, rows[:0]) for sketch, rows in self.batch_.parts))
         assert model.predict(CandidateBatch(())).shape == (0,)
-        model.update(outcomes)
+        model.update(self.outcomes_)
         assert model.predict(empty).shape == (0,)
         assert model.predict(CandidateBatch(())).shape == (0,)
 
-    def test_predicting_changes_nothing(
-        self,
-        cost_model_factory: CostModelFactory,
-        batch: CandidateBatch,
-        outcomes: list[Observation],
-    ) -> None:
-        model = cost_model_factory()
-        model.update(outcomes)
+    def test_predicting_changes_nothing(self) -> None:
+        model = self.make_()
+        model.update(self.outcomes_)
         before = json.dumps(model.state())
-        first = model.predict(batch)
-        np.testing.assert_array_equal(model.predict(batch), first)
+        first = model.predict(self.batch_)
+        np.testing.assert_array_equal(model.predict(self.batch_), first)
         assert json.dumps(model.state()) == before
 
-    def test_a_score_does_not_depend_on_the_rest_of_the_batch(
-        self,
-        cost_model_factory: CostModelFactory,
-        batch: CandidateBatch,
-        outcomes: list[Observation],
-    ) -> None:
-        model = cost_model_factory()
-        model.update(outcomes)
-        candidates = list(batch)
+    def test_a_score_does_not_depend_on_the_rest_of_the_batch(self) -> None:
+        model = self.make_()
+        model.update(self.outcomes_)
+        candidates = list(self.batch_)
         singles = [model.predict(CandidateBatch.of([item]))[0] for item in candidates[::7]]
-        np.testing.assert_allclose(singles, model.predict(batch)[::7], rtol=1e-9)
+        np.testing.assert_allclose(singles, model.predict(self.batch_)[::7], rtol=1e-9)
 
-    def test_the_same_updates_give_the_same_predictions(
-        self,
-        cost_model_factory: CostModelFactory,
-        batch: CandidateBatch,
-        outcomes: list[Observation],
-    ) -> None:
-        one, other = cost_model_factory(), cost_model_factory()
+    def test_the_same_updates_give_the_same_predictions(self) -> None:
+        one, other = self.make_(), self.make_()
         for model in (one, other):
-            model.update(outcomes[:10])
-            model.update(outcomes[10:])
-        np.testing.assert_array_equal(one.predict(batch), other.predict(batch))
+            model.update(self.outcomes_[:10])
+            model.update(self.outcomes_[10:])
+        np.testing.assert_array_equal(one.predict(self.batch_), other.predict(self.batch_))
 
     @pytest.mark.parametrize("seen", [0, 1, 2, 40])
-    def test_state_restores_the_model(
-        self,
-        cost_model_factory: CostModelFactory,
-        batch: CandidateBatch,
-        outcomes: list[Observation],
-        seen: int,
-    ) -> None:
-        model, other = cost_model_factory(), cost_model_factory()
-        model.update(outcomes[:seen])
-        other.update(outcomes[-3:])
+    def test_state_restores_the_model(self, seen: int) -> None:
+        model, other = self.make_(), self.make_()
+        model.update(self.outcomes_[:seen])
+        other.update(self.outcomes_[-3:])
         other.load_state(_through_json(model.state()))
-        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+        np.testing.assert_array_equal(other.predict(self.batch_), model.predict(self.batch_))
         for each in (model, other):
-            each.update(outcomes[seen:])
-        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+            each.update(self.outcomes_[seen:])
+        np.testing.assert_array_equal(other.predict(self.batch_), model.predict(self.batch_))
 
-    def test_taking_the_state_of_an_untouched_model(
-        self, cost_model_factory: CostModelFactory, outcomes: list[Observation]
-    ) -> None:
-        model = cost_model_factory()
+    def test_taking_the_state_of_an_untouched_model(self) -> None:
+        model = self.make_()
         state = model.state()
         kept = json.dumps(state)
-        model.update(outcomes)
+        model.update(self.outcomes_)
         assert json.dumps(state) == kept, "a state must not change after it was taken"
 
-    def test_failures_alone_do_no_harm(
-        self,
-        cost_model_factory: CostModelFactory,
-        batch: CandidateBatch,
-        outcomes: list[Observation],
-    ) -> None:
-        model = cost_model_factory()
-        model.update([(candidate, Outcome("crash")) for candidate, _ in outcomes])
-        assert np.isfinite(model.predict(batch)).all()
+    def test_failures_alone_do_no_harm(self) -> None:
+        model = self.make_()
+        model.update([(candidate, Outcome("crash")) for candidate, _ in self.outcomes_])
+        assert np.isfinite(model.predict(self.batch_)).all()
 
-    def test_warming_up_teaches_nothing(
-        self, cost_model_factory: CostModelFactory, batch: CandidateBatch
-    ) -> None:
-        model, other = cost_model_factory(), cost_model_factory()
+    def test_warming_up_teaches_nothing(self) -> None:
+        model, other = self.make_(), self.make_()
         model.warm_up()
         assert json.dumps(model.state()) == json.dumps(other.state())
-        np.testing.assert_array_equal(model.predict(batch), other.predict(batch))
+        np.testing.assert_array_equal(model.predict(self.batch_), other.predict(self.batch_))
 
-    def test_state_of_another_model_is_refused(self, cost_model_factory: CostModelFactory) -> None:
-        model = cost_model_factory()
+    def test_state_of_another_model_is_refused(self) -> None:
+        model = self.make_()
         for name in {"model", "feature_version"} & model.state().keys():
             with pytest.raises(InvalidValueError):
                 model.load_state({**model.state(), name: "no such"})
@@ -168,120 +137,86 @@ class TrainableCostModelSuite(CostModelSuite):
             TrainingGroup(name, told[0][0].sketch.workload.digest, told) for name, told in found
         ]
 
-    def test_what_is_saved_is_loaded(
-        self,
-        cost_model_factory: CostModelFactory,
-        batch: CandidateBatch,
-        groups: list[TrainingGroup],
-        outcomes: list[Observation],
-    ) -> None:
-        model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
-        assert model.fit(groups)
-        other.update(outcomes[:3])
+    @pytest.fixture(autouse=True)
+    def _trained_on(self, groups: list[TrainingGroup]) -> None:
+        self.groups_ = groups
+
+    def _made(self) -> TrainableCostModel:
+        model = self.make_()
+        assert isinstance(model, TrainableCostModel)
+        return model
+
+    def test_what_is_saved_is_loaded(self) -> None:
+        model, other = self._made(), self._made()
+        assert model.fit(self.groups_)
+        other.update(self.outcomes_[:3])
         other.load(_saved(model))
-        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+        np.testing.assert_array_equal(other.predict(self.batch_), model.predict(self.batch_))
         for each in (model, other):
-            each.update(outcomes)
-        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+            each.update(self.outcomes_)
+        np.testing.assert_array_equal(other.predict(self.batch_), model.predict(self.batch_))
 
-    def test_an_untrained_model_is_saved_and_loaded(
-        self,
-        cost_model_factory: CostModelFactory,
-        batch: CandidateBatch,
-        outcomes: list[Observation],
-    ) -> None:
-        model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
-        other.update(outcomes)
+    def test_an_untrained_model_is_saved_and_loaded(self) -> None:
+        model, other = self._made(), self._made()
+        other.update(self.outcomes_)
         other.load(_saved(model))
-        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+        np.testing.assert_array_equal(other.predict(self.batch_), model.predict(self.batch_))
 
-    def test_a_state_is_restored_on_top_of_the_same_file(
-        self,
-        cost_model_factory: CostModelFactory,
-        batch: CandidateBatch,
-        groups: list[TrainingGroup],
-        outcomes: list[Observation],
-    ) -> None:
-        fitted = _trainable(cost_model_factory)
-        fitted.fit(groups)
-        model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
+    def test_a_state_is_restored_on_top_of_the_same_file(self) -> None:
+        fitted = self._made()
+        fitted.fit(self.groups_)
+        model, other = self._made(), self._made()
         model.load(_saved(fitted))
         other.load(_saved(fitted))
-        model.update(outcomes[:20])
+        model.update(self.outcomes_[:20])
         other.load_state(_through_json(model.state()))
-        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+        np.testing.assert_array_equal(other.predict(self.batch_), model.predict(self.batch_))
         for each in (model, other):
-            each.update(outcomes[20:])
-        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+            each.update(self.outcomes_[20:])
+        np.testing.assert_array_equal(other.predict(self.batch_), model.predict(self.batch_))
 
-    def test_a_state_on_top_of_another_file_is_refused(
-        self,
-        cost_model_factory: CostModelFactory,
-        groups: list[TrainingGroup],
-        outcomes: list[Observation],
-    ) -> None:
-        model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
-        for each, told in ((model, groups), (other, groups[:1])):
-            fitted = _trainable(cost_model_factory)
+    def test_a_state_on_top_of_another_file_is_refused(self) -> None:
+        model, other = self._made(), self._made()
+        for each, told in ((model, self.groups_), (other, self.groups_[:1])):
+            fitted = self._made()
             fitted.fit(told)
             each.load(_saved(fitted))
-        model.update(outcomes[:3])
-        for different in (other, cost_model_factory()):
+        model.update(self.outcomes_[:3])
+        for different in (other, self.make_()):
             with pytest.raises(InvalidValueError, match="file"):
                 different.load_state(_through_json(model.state()))
 
-    def test_fitting_forgets_what_was_learned_before(
-        self,
-        cost_model_factory: CostModelFactory,
-        batch: CandidateBatch,
-        groups: list[TrainingGroup],
-        outcomes: list[Observation],
-    ) -> None:
-        model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
-        model.update(outcomes[:10])
+    def test_fitting_forgets_what_was_learned_before(self) -> None:
+        model, other = self._made(), self._made()
+        model.update(self.outcomes_[:10])
         for each in (model, other):
-            each.fit(groups)
-        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+            each.fit(self.groups_)
+        np.testing.assert_array_equal(other.predict(self.batch_), model.predict(self.batch_))
 
-    def test_fitting_to_failures_changes_nothing(
-        self,
-        cost_model_factory: CostModelFactory,
-        batch: CandidateBatch,
-        groups: list[TrainingGroup],
-    ) -> None:
-        model = _trainable(cost_model_factory)
-        model.fit(groups)
-        before = model.predict(batch)
-        failed = tuple((candidate, Outcome("crash")) for candidate, _ in groups[0].outcomes)
-        for nothing in ([], [TrainingGroup("failed", groups[0].workload, failed)]):
+    def test_fitting_to_failures_changes_nothing(self) -> None:
+        model = self._made()
+        model.fit(self.groups_)
+        before = model.predict(self.batch_)
+        failed = tuple((candidate, Outcome("crash")) for candidate, _ in self.groups_[0].outcomes)
+        for nothing in ([], [TrainingGroup("failed", self.groups_[0].workload, failed)]):
             assert not model.fit(nothing)
-            np.testing.assert_array_equal(model.predict(batch), before)
+            np.testing.assert_array_equal(model.predict(self.batch_), before)
 
-    def test_equal_models_are_saved_as_equal_files(
-        self, cost_model_factory: CostModelFactory, groups: list[TrainingGroup]
-    ) -> None:
+    def test_equal_models_are_saved_as_equal_files(self) -> None:
         files = []
         for _ in range(2):
-            model = _trainable(cost_model_factory)
-            model.fit(groups)
+            model = self._made()
+            model.fit(self.groups_)
             files.append(_saved(model).getvalue())
         assert files[0] == files[1]
 
-    def test_damaged_files_are_refused(
-        self, cost_model_factory: CostModelFactory, groups: list[TrainingGroup]
-    ) -> None:
-        model = _trainable(cost_model_factory)
-        model.fit(groups)
+    def test_damaged_files_are_refused(self) -> None:
+        model = self._made()
+        model.fit(self.groups_)
         content = _saved(model).getvalue()
         for damaged in (b"", b"no such file", content[: len(content) // 2]):
             with pytest.raises(InvalidValueError):
                 model.load(io.BytesIO(damaged))
-
-
-def _trainable(factory: CostModelFactory) -> TrainableCostModel:
-    model = factory()
-    assert isinstance(model, TrainableCostModel)
-    return model
 
 
 def _saved(model: TrainableCostModel) -> io.BytesIO:

@@ -27,37 +27,33 @@ class PruningModelSuite:
         """Something to score."""
         return ToySpace().sample(50, np.random.default_rng(1))
 
-    def test_it_has_a_name(self, pruning_model_factory: PruningModelFactory) -> None:
-        name = pruning_model_factory().name
+    @pytest.fixture(autouse=True)
+    def _given(self, pruning_model_factory: PruningModelFactory, batch: CandidateBatch) -> None:
+        self.make_, self.batch_ = pruning_model_factory, batch
+
+    def test_it_has_a_name(self) -> None:
+        name = self.make_().name
         assert isinstance(name, str) and name
 
-    def test_scores_are_numbers(
-        self, pruning_model_factory: PruningModelFactory, batch: CandidateBatch
-    ) -> None:
-        scores = pruning_model_factory().score(batch)
-        assert scores.shape == (len(batch),) and scores.dtype == np.float64
+    def test_scores_are_numbers(self) -> None:
+        scores = self.make_().score(self.batch_)
+        assert scores.shape == (len(self.batch_),) and scores.dtype == np.float64
         assert np.isfinite(scores).all()
 
-    def test_an_empty_batch_has_no_scores(
-        self, pruning_model_factory: PruningModelFactory, batch: CandidateBatch
-    ) -> None:
-        model = pruning_model_factory()
-        empty = CandidateBatch(tuple((sketch, rows[:0]) for sketch, rows in batch.parts))
+    def test_an_empty_batch_has_no_scores(self) -> None:
+        model = self.make_()
+        empty = CandidateBatch(tuple((sketch, rows[:0]) for sketch, rows in self.batch_.parts))
         assert model.score(CandidateBatch(())).shape == (0,)
         assert model.score(empty).shape == (0,)
 
-    def test_scores_are_deterministic(
-        self, pruning_model_factory: PruningModelFactory, batch: CandidateBatch
-    ) -> None:
-        model = pruning_model_factory()
-        first = model.score(batch)
-        np.testing.assert_array_equal(model.score(batch), first)
-        np.testing.assert_array_equal(pruning_model_factory().score(batch), first)
+    def test_scores_are_deterministic(self) -> None:
+        model = self.make_()
+        first = model.score(self.batch_)
+        np.testing.assert_array_equal(model.score(self.batch_), first)
+        np.testing.assert_array_equal(self.make_().score(self.batch_), first)
 
-    def test_a_score_does_not_depend_on_the_rest_of_the_batch(
-        self, pruning_model_factory: PruningModelFactory, batch: CandidateBatch
-    ) -> None:
-        model = pruning_model_factory()
-        candidates = list(batch)
+    def test_a_score_does_not_depend_on_the_rest_of_the_batch(self) -> None:
+        model = self.make_()
+        candidates = list(self.batch_)
         singles = [model.score(CandidateBatch.of([item]))[0] for item in candidates[::7]]
-        np.testing.assert_allclose(singles, model.score(batch)[::7], rtol=1e-9)
+        np.testing.assert_allclose(singles, model.score(self.batch_)[::7], rtol=1e-9)

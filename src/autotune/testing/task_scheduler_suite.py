@@ -29,19 +29,19 @@ class TaskSchedulerSuite:
         """Makes the scheduler from a context, as its class does."""
         raise NotImplementedError("give the fixture 'task_scheduler_factory'")
 
-    def test_every_task_is_served_first_once(
-        self, task_scheduler_factory: TaskSchedulerFactory
-    ) -> None:
-        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
+    @pytest.fixture(autouse=True)
+    def _given(self, task_scheduler_factory: TaskSchedulerFactory) -> None:
+        self.make_ = task_scheduler_factory
+
+    def test_every_task_is_served_first_once(self) -> None:
+        scheduler = self.make_(SchedulerContext(tasks=TASKS))
         assert sorted(_play(scheduler, len(TASKS))) == list(range(len(TASKS)))
 
-    def test_no_tasks_no_turn(self, task_scheduler_factory: TaskSchedulerFactory) -> None:
-        assert task_scheduler_factory(SchedulerContext(tasks=())).next_task() is None
+    def test_no_tasks_no_turn(self) -> None:
+        assert self.make_(SchedulerContext(tasks=())).next_task() is None
 
-    def test_exhausted_tasks_are_not_served(
-        self, task_scheduler_factory: TaskSchedulerFactory
-    ) -> None:
-        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
+    def test_exhausted_tasks_are_not_served(self) -> None:
+        scheduler = self.make_(SchedulerContext(tasks=TASKS))
         open_tasks = set(range(len(TASKS)))
         for used_up in (2, 0, 3, 1):
             assert set(_play(scheduler, 6)) <= open_tasks
@@ -49,18 +49,14 @@ class TaskSchedulerSuite:
             open_tasks.remove(used_up)
         assert scheduler.next_task() is None
 
-    def test_asking_twice_gives_the_same_task(
-        self, task_scheduler_factory: TaskSchedulerFactory
-    ) -> None:
-        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
+    def test_asking_twice_gives_the_same_task(self) -> None:
+        scheduler = self.make_(SchedulerContext(tasks=TASKS))
         for _ in range(8):
             assert scheduler.next_task() == scheduler.next_task()
             _play(scheduler, 1)
 
-    def test_chooses_a_task_while_a_round_is_outstanding(
-        self, task_scheduler_factory: TaskSchedulerFactory
-    ) -> None:
-        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
+    def test_chooses_a_task_while_a_round_is_outstanding(self) -> None:
+        scheduler = self.make_(SchedulerContext(tasks=TASKS))
         served: set[int] = set()
         current = scheduler.next_task()
         for step in range(12):
@@ -74,27 +70,21 @@ class TaskSchedulerSuite:
             served.add(current)
             current = upcoming
 
-    def test_with_one_task_a_round_may_be_outstanding(
-        self, task_scheduler_factory: TaskSchedulerFactory
-    ) -> None:
-        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS[:1]))
+    def test_with_one_task_a_round_may_be_outstanding(self) -> None:
+        scheduler = self.make_(SchedulerContext(tasks=TASKS[:1]))
         assert scheduler.next_task() == scheduler.next_task([0]) == 0
         scheduler.tell(0, None, 0)
         assert scheduler.next_task() is None
 
-    def test_tasks_without_a_latency_do_no_harm(
-        self, task_scheduler_factory: TaskSchedulerFactory
-    ) -> None:
-        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
+    def test_tasks_without_a_latency_do_no_harm(self) -> None:
+        scheduler = self.make_(SchedulerContext(tasks=TASKS))
         for _ in range(12):
             task = scheduler.next_task()
             assert task is not None
             scheduler.tell(task, None if task < 2 else 1e-3, 16)
 
-    def test_a_task_that_always_fails_does_not_get_every_round(
-        self, task_scheduler_factory: TaskSchedulerFactory
-    ) -> None:
-        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
+    def test_a_task_that_always_fails_does_not_get_every_round(self) -> None:
+        scheduler = self.make_(SchedulerContext(tasks=TASKS))
         served = []
         for _ in range(60):
             task = scheduler.next_task()
@@ -103,24 +93,18 @@ class TaskSchedulerSuite:
             scheduler.tell(task, None if task == 0 else 1e-3, 16)
         assert served.count(0) < 45
 
-    def test_one_seed_gives_the_same_order(
-        self, task_scheduler_factory: TaskSchedulerFactory
-    ) -> None:
-        one, other = (
-            task_scheduler_factory(SchedulerContext(tasks=TASKS, seed=7)) for _ in range(2)
-        )
+    def test_one_seed_gives_the_same_order(self) -> None:
+        one, other = (self.make_(SchedulerContext(tasks=TASKS, seed=7)) for _ in range(2))
         assert _play(one, 20) == _play(other, 20)
 
     @pytest.mark.parametrize("rounds", [0, 1, 3, 4, 9])
     @pytest.mark.parametrize("exhausted", [False, True])
-    def test_state_continues_exactly(
-        self, task_scheduler_factory: TaskSchedulerFactory, rounds: int, exhausted: bool
-    ) -> None:
-        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
+    def test_state_continues_exactly(self, rounds: int, exhausted: bool) -> None:
+        scheduler = self.make_(SchedulerContext(tasks=TASKS))
         _play(scheduler, rounds)
         if exhausted:
             scheduler.tell(1, None, 0)
-        other = task_scheduler_factory(SchedulerContext(tasks=TASKS))
+        other = self.make_(SchedulerContext(tasks=TASKS))
         _play(other, 2)
         state = scheduler.state()
         kept = json.dumps(state, allow_nan=False)
@@ -128,26 +112,20 @@ class TaskSchedulerSuite:
         assert _play(other, 8, rounds) == _play(scheduler, 8, rounds)
         assert json.dumps(state) == kept, "a state must not change after it was taken"
 
-    def test_state_of_other_tasks_is_refused(
-        self, task_scheduler_factory: TaskSchedulerFactory
-    ) -> None:
-        state = task_scheduler_factory(SchedulerContext(tasks=TASKS[:2])).state()
+    def test_state_of_other_tasks_is_refused(self) -> None:
+        state = self.make_(SchedulerContext(tasks=TASKS[:2])).state()
         with pytest.raises(InvalidValueError):
-            task_scheduler_factory(SchedulerContext(tasks=TASKS)).load_state(state)
+            self.make_(SchedulerContext(tasks=TASKS)).load_state(state)
 
     @pytest.mark.parametrize("task", [-1, len(TASKS)])
-    def test_unknown_tasks_are_refused(
-        self, task_scheduler_factory: TaskSchedulerFactory, task: int
-    ) -> None:
+    def test_unknown_tasks_are_refused(self, task: int) -> None:
         with pytest.raises(InvalidValueError):
-            task_scheduler_factory(SchedulerContext(tasks=TASKS)).tell(task, 1.0, 16)
+            self.make_(SchedulerContext(tasks=TASKS)).tell(task, 1.0, 16)
 
-    def test_an_unknown_option_is_refused_by_name(
-        self, task_scheduler_factory: TaskSchedulerFactory
-    ) -> None:
+    def test_an_unknown_option_is_refused_by_name(self) -> None:
         options: dict[str, Any] = {"no_such_option": 1}
         with pytest.raises(InvalidValueError, match="no_such_option"):
-            task_scheduler_factory(SchedulerContext(tasks=TASKS, options=options))
+            self.make_(SchedulerContext(tasks=TASKS, options=options))
 
 
 def _play(scheduler: TaskScheduler, rounds: int, offset: int = 0) -> list[int]:
