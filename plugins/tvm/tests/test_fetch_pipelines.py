@@ -12,11 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tvm
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.compiler import cuda_target
-from autotune_tvm.cuda_code import kernel_pipeline
 from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
@@ -175,19 +172,6 @@ def test_copies_are_asynchronous(tmp_path: Path) -> None:
     assert "cp.async.wait_group 1" in text
     # Nothing goes through registers.
     assert "st.shared" not in text
-
-
-def test_passes_are_those_of_tvm() -> None:
-    """Without copies ahead both pipelines make the same of a kernel."""
-    candidate = next(sampled(WORKLOADS[0]))
-    alone = candidate.config | {"C.stages": 1}
-    waiting = Candidate.from_config(candidate.sketch, alone)
-    module = scheduled_module(request_of(waiting, TARGET))
-    target = tvm.target.Target(cuda_target(TARGET))
-    bound = tvm.tirx.transform.BindTarget(target.with_host(tvm.target.Target("llvm")))(module)
-    pipeline, _, _ = tvm.tirx.get_default_tir_pipeline(target)
-    # What is noted on the loop over threads keeps the variable of that loop, which is gone.
-    tvm.ir.assert_structural_equal(kernel_pipeline()(bound), pipeline(bound), map_free_vars=True)
 
 
 def refused(candidate: Candidate, message: str) -> None:

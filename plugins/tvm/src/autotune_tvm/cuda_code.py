@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,8 +33,8 @@ _AXES = ("x", "y", "z")
 _BITS = {"inf": "0x7f800000", "nan": "0x7fffffff"}
 _NAMES = {"max": "larger", "min": "smaller"}
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
-# Of what all threads of the process see while source is generated.
-_GENERATING = threading.Lock()
+# Of what all threads of the process see while passes run and source is generated.
+_RUNNING = threading.Lock()
 
 
 @frozen(eq=False)
@@ -61,17 +61,15 @@ def lower_kernels(module: Any, target: Target) -> LoweredKernels:
     tvm = runtime.load()
     from tvm.tirx.build import split_host_device_mods
 
-    from autotune_tvm.passes import copies_ahead, has_rows_of_threads, narrow_boolean_vectors
+    from autotune_tvm.passes import narrow_boolean_vectors
     from autotune_tvm.passes.bulk_copies import with_tensor_maps
 
     try:
         made = tvm.target.Target(cuda_target(target))
         bound = tvm.tirx.transform.BindTarget(made.with_host(tvm.target.Target("llvm")))(module)
         bound = narrow_boolean_vectors(bound)
-        pipeline, _, finalize_device = tvm.tirx.get_default_tir_pipeline(made)
-        if copies_ahead(bound) or has_rows_of_threads(bound):
-            pipeline = kernel_pipeline()
-        host, devices = split_host_device_mods(pipeline(bound))
+        _, _, finalize_device = tvm.tirx.get_default_tir_pipeline(made)
+        host, devices = split_host_device_mods(kernel_pipeline(made)(bound))
         found = [finalize_device()(part) for part in devices.values()]
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildFailed(brief(error)) from error
@@ -261,7 +259,7 @@ def _not_compiled() -> Iterator[None]:
     import tvm_ffi
 
     tvm = runtime.load()
-    with _GENERATING:
+    with _RUNNING:
         before = tvm.get_global_func(_CALLBACK, allow_missing=True)
         tvm_ffi.register_global_func(_CALLBACK, lambda *_: b"\x7fELF", override=True)
         try:
@@ -273,77 +271,36 @@ def _not_compiled() -> Iterator[None]:
                 tvm_ffi.register_global_func(_CALLBACK, before, override=True)
 
 
-def kernel_pipeline() -> Any:
-    """The passes of TVM's default pipeline, which TVM has as one pass, and two in their midst.
+def kernel_pipeline(target: Any) -> Callable[[Any], Any]:
+    """TVM's default pipeline, which TVM has as one pass, with two more in its midst.
 
     Before the pass that puts barriers around stores to shared memory go
     :func:`~autotune_tvm.passes.async_copies`, which has to see vectors, and
     :func:`~autotune_tvm.passes.sync_rows`, which adds to these barriers.
+
+    Args:
+        target: TVM's target object.
     """
     import tvm
-    from tvm import s_tir, tirx
+    from tvm import s_tir
 
     from autotune_tvm.passes import async_copies, sync_rows
 
-    def asynchronous(module: Any, _: Any) -> Any:
-        return async_copies(module)
+    pipeline, _, _ = tvm.tirx.get_default_tir_pipeline(target)
+    synchronize = s_tir.transform.ThreadSync
 
-    def synchronized(module: Any, _: Any) -> Any:
-        return sync_rows(module)
+    def prepared(module: Any, _: Any) -> Any:
+        return sync_rows(async_copies(module))
 
-    copies = tvm.transform.module_pass(asynchronous, opt_level=0, name="AsyncCopies")
-    rows = tvm.transform.module_pass(synchronized, opt_level=0, name="SyncRows")
-    of_schedules, of_loops = s_tir.transform, tirx.transform
-    return tvm.transform.Sequential(
-        [
-            of_schedules.CanonicalizeLoop(),
-            of_schedules.LowerCrossThreadReduction(),
-            of_schedules.LowerInitBlock(),
-            of_schedules.PlanAndUpdateBufferAllocationLocation(),
-            of_schedules.ConvertBlocksToOpaque(),
-            of_schedules.LiftThreadBinding(),
-            of_schedules.ManifestSharedMemoryLocalStage(),
-            of_schedules.CompactBufferAllocation(),
-            of_schedules.LowerAutoCopy(),
-            of_schedules.UnifyThreadBinding(),
-            of_schedules.LowerMatchBuffer(),
-            of_schedules.StmtSimplify(),
-            of_schedules.InjectPermutedLayout(),
-            of_schedules.AnnotateIrregularLoop(),
-            of_schedules.InjectSoftwarePipeline(),
-            of_schedules.TransformMmaBufferLayout(),
-            of_schedules.LowerOpaqueBlock(),
-            of_loops.FlattenBuffer(),
-            of_loops.BF16ComputeLegalize(),
-            of_loops.NarrowDataType(32),
-            of_schedules.LoopPartition(),
-            of_loops.VectorizeLoop(),
-            of_schedules.InjectVirtualThread(),
-            of_schedules.InjectDoubleBuffer(),
-            of_loops.StorageRewrite(),
-            of_schedules.HoistIfThenElse(),
-            of_loops.UnrollLoop(),
-            of_schedules.RenormalizeSplitPattern(),
-            of_loops.StmtSimplify(),
-            of_loops.RemoveNoOp(),
-            of_schedules.RewriteUnsafeSelect(),
-            of_loops.CommonSubexprElim(),
-            of_loops.FP8ComputeLegalize(),
-            of_schedules.VerifyVTCMLimit(),
-            of_schedules.LowerVtcmAlloc(),
-            of_loops.VerifyMemory(),
-            of_loops.AnnotateEntryFunc(),
-            copies,
-            rows,
-            of_schedules.ThreadSync("shared"),
-            of_schedules.ThreadSync("shared.dyn"),
-            of_schedules.ThreadSync("warp"),
-            of_schedules.InferFragment(),
-            of_schedules.LowerThreadAllreduce(),
-            of_schedules.MergeSharedMemoryAllocations(),
-            of_loops.SplitHostDevice(),
-            of_loops.MakePackedAPI(),
-            of_loops.FP8StorageLegalize(),
-            of_loops.BF16StorageLegalize(),
-        ]
-    )
+    before = tvm.transform.module_pass(prepared, opt_level=0, name="CopiesAndRows")
+
+    def synchronized(scope: str) -> Any:
+        own = synchronize(scope)
+        return tvm.transform.Sequential([before, own]) if scope == "shared" else own
+
+    def run(module: Any) -> Any:
+        # TVM makes the passes while the pipeline runs, by their names.
+        with _RUNNING, runtime.replaced(s_tir.transform, "ThreadSync", synchronized):
+            return pipeline(module)
+
+    return run

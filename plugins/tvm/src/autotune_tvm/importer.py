@@ -19,7 +19,7 @@ from tvm.s_tir import SBlockRealize
 
 from autotune.backends import LEAST_IN_SUM, SECONDS_PER_ADDITION
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.workloads import Workload
+from autotune.ir.workloads import Tensor, Workload
 from autotune.ir.workloads.inputs import index_inputs
 from autotune_tvm.blocks import Block, identifier, read_function
 from autotune_tvm.emit import ENTRY
@@ -35,6 +35,7 @@ __all__ = [
     "least_seconds",
     "module_from_text",
     "module_of",
+    "parameters_of",
     "text_of",
 ]
 
@@ -107,9 +108,14 @@ def blocks_of(module: IRModule) -> dict[str, Block]:
     return dict(read_function(module[ENTRY]).blocks)
 
 
+def parameters_of(module: IRModule) -> tuple[Tensor, ...]:
+    """The tensors that the function takes, in its own order and with its extents."""
+    return read_function(module[ENTRY]).parameters
+
+
 def argument_names(module: IRModule) -> tuple[str, ...]:
-    """The tensors that the function takes, in its own order."""
-    return tuple(tensor.name for tensor in read_function(module[ENTRY]).parameters)
+    """Names of the tensors that the function takes, in its own order."""
+    return tuple(tensor.name for tensor in parameters_of(module))
 
 
 def text_of(module: IRModule) -> str:

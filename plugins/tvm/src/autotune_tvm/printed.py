@@ -6,7 +6,7 @@ They are lowered as far as TVM's passes would lower them: see
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.ir.workloads import Workload
+from autotune.ir.workloads import Tensor
 from autotune.lower import Place, Program, print_candidate
 from autotune.sketches import Candidate, is_default
 from autotune_tvm.compiler import PRINTED
@@ -27,30 +27,13 @@ from autotune_tvm.passes.request_tiles import TILES
 from autotune_tvm.tir_emitter import Entry, TIREmitter, sequence
 
 __all__ = [
-    "Argument",
     "PrintedFunctions",
     "is_printable",
-    "parameters_of",
     "print_functions",
     "printed_functions",
 ]
 
 _FLOAT_BYTES = 4
-
-
-@frozen
-class Argument:
-    """A parameter of a function.
-
-    Attributes:
-        name: Of the tensor.
-        shape: Its extents, as the function has them.
-        dtype: Its element type.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
 
 
 @frozen(eq=False)
@@ -92,47 +75,33 @@ def printed_functions(request: BuildRequest) -> PrintedFunctions:
         InvalidSchedule: the candidate's steps or values give no nest that can be printed.
     """
     assert request.candidate is not None
-    if request.program is None:
-        arguments = _arguments(request.workload)
-    else:
-        arguments = _imported_arguments(request.program)
     width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
-    return print_functions(request.candidate, arguments, width)
+    return print_functions(request.candidate, _parameters(request), width)
 
 
-def _arguments(workload: Workload) -> tuple[Argument, ...]:
-    outputs = [(name, workload.tensors[name]) for name in workload.outputs]
-    inputs = [(tensor.name, tensor) for tensor in workload.inputs]
-    return tuple(Argument(name, it.shape, it.dtype) for name, it in (*inputs, *outputs))
+def _parameters(request: BuildRequest) -> tuple[Tensor, ...]:
+    """Tensors that the function takes: those of an imported one in its own order."""
+    if request.program is not None:
+        return _imported_parameters(request.program)
+    workload = request.workload
+    return (*workload.inputs, *(workload.tensors[name] for name in workload.outputs))
 
 
 @lru_cache(maxsize=64)
-def _imported_arguments(program: str) -> tuple[Argument, ...]:
-    """Arguments of the function that was imported, in its order and with its extents."""
-    from autotune_tvm.importer import module_from_text
+def _imported_parameters(program: str) -> tuple[Tensor, ...]:
+    from autotune_tvm.importer import module_from_text, parameters_of
 
     return parameters_of(module_from_text(program))
 
 
-def parameters_of(module: IRModule) -> tuple[Argument, ...]:
-    """Parameters of the function ``main``, in its order and with its extents."""
-    from autotune_tvm.importer import argument_names
-
-    buffers = module[ENTRY].params
-    return tuple(
-        Argument(name, tuple(map(int, buffer.shape)), str(buffer.dtype))
-        for name, buffer in zip(argument_names(module), buffers, strict=True)
-    )
-
-
 def print_functions(
-    candidate: Candidate, arguments: Sequence[Argument], width: int
+    candidate: Candidate, parameters: Sequence[Tensor], width: int
 ) -> PrintedFunctions:
     """The functions of a candidate.
 
     Args:
         candidate: What to print.
-        arguments: The parameters of its function, in order.
+        parameters: Tensors that its function takes, in order.
         width: Lanes of a vector register, of numbers of single precision.
 
     Raises:
@@ -140,24 +109,21 @@ def print_functions(
     """
     emitter, program = _printed(candidate, width)
     entries: Mapping[str, Entry] = program.text
-    positions = {argument.name: at for at, argument in enumerate(arguments)}
+    positions = {tensor.name: at for at, tensor in enumerate(parameters)}
     packed: dict[int, list[tuple[str, Place]]] = {}
     for entry, operand, place in program.packed:
         packed.setdefault(positions[operand], []).append((entry, place))
-    places: list[list[Any]] = []
-    for at, argument in enumerate(arguments):
-        own = [(place.name, place.shape, place.dtype) for _, place in packed.get(at, ())]
-        places.append(own or [(argument.name, argument.shape, argument.dtype)])
-    kernel = _function(emitter, [entries["run"]], [it for each in places for it in each])
-    kernel = kernel.with_attr(TILES, 1) if program.uses_tiles else kernel
+    taken: list[Tensor | Place] = []
     packers = {}
-    for at, parts in packed.items():
-        argument = arguments[at]
-        first = (argument.name, argument.shape, argument.dtype)
-        results = [(place.name, place.shape, place.dtype) for _, place in parts]
-        # One entry may pack several, such as weights and their sums.
-        own_entries = [entries[name] for name in dict.fromkeys(name for name, _ in parts)]
-        packers[at] = _function(emitter, own_entries, [first, *results])
+    for at, tensor in enumerate(parameters):
+        places = [place for _, place in packed.get(at, ())]
+        taken += places or [tensor]
+        if places:
+            # One entry may pack several, such as weights and their sums.
+            own = [entries[name] for name in dict.fromkeys(name for name, _ in packed[at])]
+            packers[at] = _function(emitter, own, [tensor, *places])
+    kernel = _function(emitter, [entries["run"]], taken)
+    kernel = kernel.with_attr(TILES, 1) if program.uses_tiles else kernel
     return PrintedFunctions(kernel, packers)
 
 
@@ -170,10 +136,10 @@ def _printed(candidate: Candidate, width: int) -> tuple[TIREmitter, Program]:
 
 
 def _function(
-    emitter: TIREmitter, entries: Sequence[Entry], parameters: Iterable[tuple[str, Any, str]]
+    emitter: TIREmitter, entries: Sequence[Entry], parameters: Sequence[Tensor | Place]
 ) -> Any:
     """A function that runs entries one after the other; what is no parameter is its own."""
-    given = {name: tirx.decl_buffer(shape, dtype, name=name) for name, shape, dtype in parameters}
+    given = {it.name: tirx.decl_buffer(it.shape, it.dtype, name=it.name) for it in parameters}
     statements: list[Any] = []
     for entry in entries:
         body = entry.body()

@@ -21,7 +21,7 @@ from autotune.errors import UnsupportedTarget
 from autotune.process.garbage import no_collection
 from autotune.process.hidden_packages import packages_hidden
 
-__all__ = ["WORKER_ENVIRONMENT", "environment", "load", "use_threads"]
+__all__ = ["WORKER_ENVIRONMENT", "environment", "load", "replaced", "use_threads"]
 
 WORKER_ENVIRONMENT = {
     # By default TVM pins its threads, and the one that calls it, to the first CPUs of the machine
@@ -167,8 +167,8 @@ def _load_backends(tvm: Any) -> None:
             register(name, key, value, level=level)
 
     with (
-        _replaced(tvm.ir.Op, "get", staticmethod(get_known)),
-        _replaced(builder, "_register_op_attr", register_new),
+        replaced(tvm.ir.Op, "get", staticmethod(get_known)),
+        replaced(builder, "_register_op_attr", register_new),
     ):
         loading._AUTO_LOAD_DONE = False
         loading._autoload_backends()
@@ -187,12 +187,12 @@ def _names_listed_once() -> Iterator[None]:
             known[:] = list_names()
         return known
 
-    with _replaced(registry, "list_global_func_names", listed):
+    with replaced(registry, "list_global_func_names", listed):
         yield
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
     """Inside, an attribute has another value."""
     before = vars(owner)[name]
     setattr(owner, name, value)

@@ -29,13 +29,14 @@ from autotune.backends.native.exports import (
     shared_library,
 )
 from autotune.errors import AutotuneError
+from autotune.ir.workloads import Tensor
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import runtime
+from autotune_tvm.importer import parameters_of
 from autotune_tvm.networks.apply import recorded_on, scheduled_function
 from autotune_tvm.networks.graph import operator_of
 from autotune_tvm.networks.prepack import Packer, with_callees
-from autotune_tvm.printed import Argument, parameters_of
 
 __all__ = [
     "BACKEND",
@@ -104,7 +105,7 @@ def _kernel(name: str, request: BuildRequest, module: IRModule) -> NetworkKernel
     return _fitted(name, kernel, parameters_of(module))
 
 
-def _fitted(name: str, kernel: Kernel, parameters: Sequence[Argument]) -> NetworkKernel:
+def _fitted(name: str, kernel: Kernel, parameters: Sequence[Tensor]) -> NetworkKernel:
     """A kernel that takes the parameters of a function, in their order and with their shapes."""
     *packs, run = kernel.calls
     workload = kernel.workload

@@ -9,7 +9,7 @@ two dimensions lack barriers.
 
 from __future__ import annotations
 
-from autotune_tvm.passes.async_copies import async_copies, copies_ahead
+from autotune_tvm.passes.async_copies import async_copies
 from autotune_tvm.passes.bfloat16 import bfloat16_constants, round_to_bfloat16
 from autotune_tvm.passes.booleans import (
     compare_booleans,
@@ -19,7 +19,7 @@ from autotune_tvm.passes.booleans import (
 from autotune_tvm.passes.expand_functions import expand_functions
 from autotune_tvm.passes.pipeline_fetches import AHEAD, ROUNDED, STAGES, pipeline_fetches
 from autotune_tvm.passes.request_tiles import request_tiles
-from autotune_tvm.passes.sync_rows import has_rows_of_threads, sync_rows
+from autotune_tvm.passes.sync_rows import sync_rows
 from autotune_tvm.passes.vectors import flat_reads, uniform_conditions
 
 __all__ = [
@@ -31,9 +31,7 @@ __all__ = [
     "bfloat16_constants",
     "compare_booleans",
     "compares_booleans",
-    "copies_ahead",
     "expand_functions",
-    "has_rows_of_threads",
     "narrow_boolean_vectors",
     "pipeline_fetches",
     "request_tiles",

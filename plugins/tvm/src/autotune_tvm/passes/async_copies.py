@@ -16,14 +16,13 @@ from typing import Any
 from tvm import DataType, tirx
 from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir import Call, IRModule, Op, TensorLoad
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_map
 
 from autotune.lower.instructions.fetches import COPIED_BYTES, COPIES, ROUNDING_COPIES, waiting
 from autotune_tvm.linked_text import with_functions
 
 __all__ = [
     "async_copies",
-    "copies_ahead",
     "end_of_group",
     "marked",
     "marked_rounded",
@@ -53,20 +52,6 @@ def end_of_group() -> Any:
 def wait_for_group(on_their_way: int) -> Any:
     """Wait until at most so many of a thread's groups are on their way, less than most stages."""
     return _called(waiting(on_their_way))
-
-
-def copies_ahead(module: IRModule) -> bool:
-    """Return whether anything in a module is marked."""
-    found: list[Any] = []
-
-    def note(node: Any) -> None:
-        if node.attr_key == _MARK:
-            found.append(node)
-
-    for function in module.functions.values():
-        if isinstance(function, tirx.PrimFunc):
-            structural_walk(function.body, (tirx.AttrStmt, note))
-    return bool(found)
 
 
 def async_copies(module: IRModule) -> IRModule:

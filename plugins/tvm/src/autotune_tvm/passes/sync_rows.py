@@ -9,25 +9,20 @@ with ``x`` declared last as well, so that an index has to depend on both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.ir import IRModule
+from tvm.s_tir.transform import ThreadSync
 from tvm_ffi import structural_map, structural_walk
 
 from autotune_tvm.linked_text import with_functions
 
-__all__ = ["has_rows_of_threads", "sync_rows"]
+__all__ = ["sync_rows"]
 
 _EXTENT = "thread_extent"
 _COLUMN, _ROW = "threadIdx.x", "threadIdx.y"
-
-
-def has_rows_of_threads(module: IRModule) -> bool:
-    """Return whether loops of a scheduled module are bound to the second dimension of threads."""
-    return _any(module, tirx.For, _is_bound_to_rows)
 
 
 def sync_rows(module: IRModule) -> IRModule:
@@ -35,11 +30,11 @@ def sync_rows(module: IRModule) -> IRModule:
 
     Modules whose threads have one dimension stay as they are.
     """
-    if not _any(module, tirx.AttrStmt, lambda node: _tag(node) == _ROW):
+    if not _has_rows(module):
         return module
     turned = _with_last(module, _COLUMN)
     for scope in ("shared", "shared.dyn"):
-        turned = s_tir.transform.ThreadSync(scope)(turned)
+        turned = ThreadSync(scope)(turned)
     return _with_last(turned, _ROW)
 
 
@@ -64,15 +59,11 @@ def _tag(node: Any) -> str:
     return str(node.node.thread_tag)
 
 
-def _is_bound_to_rows(loop: Any) -> bool:
-    binding = loop.thread_binding
-    return binding is not None and str(binding.thread_tag) == _ROW
-
-
-def _any(module: IRModule, kind: type, holds: Callable[[Any], bool]) -> bool:
-    """Return whether something holds of any node of a kind in the module's functions."""
+def _has_rows(module: IRModule) -> bool:
+    """Return whether threads of any function have two dimensions."""
     found: list[bool] = []
     for function in module.functions.values():
         if isinstance(function, tirx.PrimFunc):
-            structural_walk(function.body, (kind, lambda node: found.append(holds(node))))
+            noted = (tirx.AttrStmt, lambda node: found.append(_tag(node) == _ROW))
+            structural_walk(function.body, noted)
     return any(found)
