@@ -51,7 +51,7 @@ from autotune.networks.readers.forms import (
     widened,
 )
 from autotune.networks.readers.onnx.call import Call, Item, Operator
-from autotune.networks.readers.onnx.tensors import dtype_of
+from autotune.networks.readers.onnx.model_file import dtype_of
 
 __all__ = ["ACTIVATIONS", "ARITHMETIC", "layer_norm"]
 

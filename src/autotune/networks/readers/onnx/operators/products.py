@@ -42,8 +42,8 @@ from autotune.networks.graph import (
 from autotune.networks.graph.making import computed_type
 from autotune.networks.readers.forms import Step, repeated, vector
 from autotune.networks.readers.onnx.call import Call, Dequantised, Operator
+from autotune.networks.readers.onnx.model_file import dtype_of
 from autotune.networks.readers.onnx.operators.arithmetic import ACTIVATIONS
-from autotune.networks.readers.onnx.tensors import dtype_of
 
 __all__ = [
     "BYTES",

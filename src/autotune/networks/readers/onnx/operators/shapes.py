@@ -41,7 +41,7 @@ from autotune.networks.graph import (
 )
 from autotune.networks.readers.forms import vector
 from autotune.networks.readers.onnx.call import Call, Operator
-from autotune.networks.readers.onnx.tensors import dtype_of, sparse_value, tensor_value
+from autotune.networks.readers.onnx.model_file import dtype_of, sparse_value, tensor_value
 
 __all__ = ["SHAPES"]
 
