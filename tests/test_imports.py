@@ -52,10 +52,8 @@ ASKED_FOR = (
         (f"networks/readers/torch/{module}.py", "torch")
         for module in (
             "program",
-            "random_operators",
             "reader",
             "source",
-            "tensors",
         )
     ),
 )

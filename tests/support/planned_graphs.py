@@ -36,9 +36,8 @@ from autotune.networks.graph import (
     transpose,
     unary,
 )
-from autotune.networks.plan.cpu_network import HostTable, array_at
+from autotune.networks.plan.cpu_network import FRAME, HostTable, array_at, written_steps
 from autotune.networks.plan.planning import plan_graph
-from autotune.networks.plan.steps import FRAME, written_steps
 from autotune.runtime.plan import Call, Copy, HostCall, Operand, Place, Plan, leaves
 
 __all__ = ["graphs", "numpy_plan", "recurrence", "run_plan", "values_for"]

@@ -53,7 +53,7 @@ from autotune.ir.workloads import Workload, batch_matmul, dense, gemm, random_in
 from autotune.lower.instructions.warpgroups import WarpgroupTile
 from autotune.runtime.device import shared_device
 from autotune.runtime.function import DeviceFunction
-from autotune.runtime.kernels import LoadedKernels
+from autotune.runtime.loaded import LoadedKernels
 from autotune.sketches import BulkCopy, Candidate, CandidateBatch, PipelineFetches
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace

@@ -32,8 +32,7 @@ from autotune.runtime.device import (
     shared_device,
 )
 from autotune.runtime.function import DeviceFunction
-from autotune.runtime.given import Caller
-from autotune.runtime.kernels import LoadedKernels
+from autotune.runtime.loaded import Caller, LoadedKernels
 from autotune.targets import CudaError, Target, preset
 
 pytestmark = pytest.mark.usefixtures("cuda")

@@ -462,7 +462,7 @@ def _wide(torch: Any, source: Source) -> Callable[[Sequence[Any]], tuple[NDArray
     module: Any = source.model
 
     def run(inputs: Sequence[Any]) -> tuple[NDArray[Any], ...]:
-        tensors: Any = import_module("autotune.networks.readers.torch.tensors")
+        tensors: Any = import_module("autotune.networks.readers.torch.program")
         left = iter(inputs)
         given = [_as_example(torch, next(left), it) if _is_array(it) else it for it in leaves]
         with torch.no_grad(), tensors.kept(module.buffers()):

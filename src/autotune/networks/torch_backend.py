@@ -22,8 +22,7 @@ from torch.fx.node import map_aggregate
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.networks import CompiledNetwork
 from autotune.networks.api import build_model, tune_model
-from autotune.networks.readers.torch.random_operators import first_drawing
-from autotune.networks.readers.torch.reader import described
+from autotune.networks.readers.torch.reader import described, first_drawing
 from autotune.plugins.options import check_known
 from autotune.store.current import current_database
 from autotune.tuning.options import TuneOptions, checked_target

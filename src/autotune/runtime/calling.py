@@ -11,8 +11,7 @@ from attrs import define, field, frozen
 from autotune.errors import InvalidValueError
 from autotune.runtime.arrays import NetworkTensor
 from autotune.runtime.device import shared_device, stored_type
-from autotune.runtime.given import Caller, Given, converted
-from autotune.runtime.loaded import DeviceProgram, LoadedPlan
+from autotune.runtime.loaded import Caller, DeviceProgram, Given, LoadedPlan, converted
 from autotune.runtime.plan import Plan, Requirement
 from autotune.targets import Target
 

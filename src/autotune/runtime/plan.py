@@ -48,7 +48,7 @@ class HostOperator:
     """An operator without a schedule: it runs on the host, one call at a time.
 
     Attributes:
-        kind: Its name among :data:`~autotune.networks.graph.host.HOST_OPERATORS`.
+        kind: Its name among :data:`~autotune.networks.graph.making.HOST_OPERATORS`.
         attributes: What it is told beside its operands: numbers, names, tuples of them.
     """
 

@@ -32,7 +32,7 @@ from autotune.networks.graph import (
     unary,
     unique,
 )
-from autotune.networks.graph.host import BITWISE, FUNCTIONS, HOST_OPERATORS, run_on_host
+from autotune.networks.graph.making import BITWISE, FUNCTIONS, HOST_OPERATORS, run_on_host
 from autotune.networks.library.saving import (
     HOST_TYPES,
     HostEntry,

@@ -22,7 +22,7 @@ from autotune.ir.workloads import Workload
 from autotune.networks import LoadOptions, NetworkProgram
 from autotune.networks.running import compare_outputs
 from autotune.runtime.device import DeviceArray, shared_device
-from autotune.runtime.kernels import LoadedKernels
+from autotune.runtime.loaded import LoadedKernels
 from autotune.runtime.network import CudaNetwork, open_cuda_network
 from autotune.sketches import WarpTensorize
 from autotune.spaces import SketchSpace

@@ -11,7 +11,7 @@ from attrs import define, field
 from autotune.backends import CudaProgram
 from autotune.measure.timing import LONG_SECONDS, Timed
 from autotune.runtime.device import Device, GuardedArray
-from autotune.runtime.kernels import LoadedKernels, Parameters
+from autotune.runtime.loaded import LoadedKernels, Parameters
 
 __all__ = ["MOST_IN_GRAPH", "DeviceCall", "is_warm", "warm_up"]
 

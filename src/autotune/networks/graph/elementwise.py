@@ -32,8 +32,9 @@ from autotune.ir.expressions import (
 from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, UNARY
 from autotune.ir.workloads import Stage, Tensor
 from autotune.networks.graph.graph import Value, constant
-from autotune.networks.graph.host import BITWISE, FUNCTIONS
 from autotune.networks.graph.making import (
+    BITWISE,
+    FUNCTIONS,
     HALVES,
     computed_type,
     host,

@@ -39,9 +39,8 @@ from autotune.backends.native.machine_code import compile_library
 from autotune.backends.native.printed import PrintedProgram
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.networks.graph.host import BITWISE, FUNCTIONS
-from autotune.networks.plan.cpu_network import BuiltPlan
-from autotune.networks.plan.steps import written_steps
+from autotune.networks.graph.making import BITWISE, FUNCTIONS
+from autotune.networks.plan.cpu_network import BuiltPlan, written_steps
 from autotune.runtime.arrays import NetworkTensor
 from autotune.runtime.plan import Check, HostCall, Operand, Plan, leaves
 from autotune.store.jsonl import replacing

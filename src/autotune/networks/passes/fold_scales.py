@@ -22,8 +22,7 @@ from autotune.networks.graph import (
 )
 from autotune.networks.graph import transpose as permuted
 from autotune.networks.graph.graph import results_of
-from autotune.networks.passes.fusion_forms import reads_in_place
-from autotune.networks.passes.workload_forms import with_bodies
+from autotune.networks.passes.workload_forms import reads_in_place, with_bodies
 from autotune.targets import Target
 
 __all__ = ["fold_scales"]

@@ -15,17 +15,18 @@ from autotune.ir.workloads.composing import Part, composed
 from autotune.networks.graph import Graph, Node, Requirement, Value, rewritten
 from autotune.networks.graph.graph import results_of
 from autotune.networks.graph.making import spatial
-from autotune.networks.passes.fusion_forms import (
+from autotune.networks.passes.views import keeps_rows
+from autotune.networks.passes.workload_forms import (
     Form,
     form_of,
     is_gathered_from,
     reads_each_once,
     reads_in_place,
     reads_in_rows,
+    reshaped_indices,
     scheduled_as_one,
+    with_bodies,
 )
-from autotune.networks.passes.views import keeps_rows
-from autotune.networks.passes.workload_forms import reshaped_indices, with_bodies
 from autotune.spaces.rules.inline import nodes_if_inlined
 from autotune.targets import Target
 

@@ -33,8 +33,7 @@ from autotune.networks.graph import (
 )
 from autotune.networks.graph import reshape as reshaped
 from autotune.networks.graph.graph import results_of
-from autotune.networks.passes.fusion_forms import form_of
-from autotune.networks.passes.workload_forms import permutation
+from autotune.networks.passes.workload_forms import form_of, permutation
 from autotune.targets import Target
 
 __all__ = ["AxisGroup", "axis_groups", "keeps_rows", "on_other_axes", "view", "views"]

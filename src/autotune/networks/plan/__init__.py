@@ -1,6 +1,6 @@
 """The static plan of a network: which calls follow one another, and where their arrays lie.
 
 :mod:`autotune.runtime.plan` has the data, :mod:`~autotune.networks.plan.planning` makes it
-of a graph, :mod:`~autotune.networks.plan.steps` writes it as words that ``steps.c`` carries out,
-and :mod:`~autotune.networks.plan.cpu_network` does that in this process.
+of a graph, and :mod:`~autotune.networks.plan.cpu_network` writes it as words that ``steps.c``
+carries out in this process.
 """

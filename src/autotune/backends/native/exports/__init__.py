@@ -8,9 +8,13 @@ from autotune.backends.native.exports.features import (
 )
 from autotune.backends.native.exports.files import (
     FORMATS,
+    Entry,
+    Taken,
     check_header,
     combined_object,
     export_kernel,
+    ffi_file,
+    ffi_network,
     find_compiler,
     link_library,
     object_of,
@@ -19,7 +23,6 @@ from autotune.backends.native.exports.files import (
     write_data_object,
 )
 from autotune.backends.native.exports.kernel import Kernel, kernel_of
-from autotune.backends.native.exports.tvm_ffi import Entry, Taken, ffi_file, ffi_network
 
 __all__ = [
     "FORMATS",

@@ -1,4 +1,10 @@
-"""Kernels in files: object files and the C compiler that links them."""
+"""Kernels in files: C, object files, the C compiler that links them, functions of TVM-FFI.
+
+The text of those needs no header of TVM-FFI: ``ffi_tensors.c`` declares its binary interface. The
+one function of its library that is called makes an error, and is looked up then: a program that
+calls this library by TVM-FFI has it. Where TVM's runtime loads the library, it fills in the
+function that starts tasks on its threads, which stays null elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +21,33 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
+from attrs import frozen
+
+from autotune.backends.arrays import ALIGNMENT
 from autotune.backends.backend import BuildFailed
-from autotune.backends.native.exports.c_interface import c_file, header
-from autotune.backends.native.exports.features import Machine, detector
+from autotune.backends.native.exports.features import Machine, detector, plain
 from autotune.backends.native.exports.kernel import (
+    MOST_THREADS,
+    Argument,
     Call,
     Kernel,
     Size,
     Variant,
 )
-from autotune.backends.native.exports.tvm_ffi import Entry, ffi_file
 from autotune.backends.native.machine_code import compile_library
 from autotune.errors import InvalidValueError, UnknownNameError, one_line
+from autotune.lower import c_type
 from autotune.store.jsonl import replacing
 
 __all__ = [
+    "Entry",
     "FORMATS",
+    "Taken",
     "check_header",
     "combined_object",
     "export_kernel",
+    "ffi_file",
+    "ffi_network",
     "find_compiler",
     "link_library",
     "object_of",
@@ -41,6 +55,7 @@ __all__ = [
     "with_prefix",
     "write_data_object",
 ]
+
 
 _MARK = b"tuned by autotune"
 _HEAD_BYTES = 1 << 10
@@ -475,3 +490,297 @@ def write_data_object(
     machine = _RELOCATABLE, _MACHINES[architecture], _VERSION
     stream.seek(0)
     stream.write(_HEADER.pack(_HEAD + bytes([_VERSION]), *machine, 0, 0, begin, 0, *sizes))
+
+
+_NOTES = """\
+   Arrays are contiguous and in row-major order; they begin at multiples of 64 bytes and do not
+   overlap. Scratch memory, too, begins there; it may be used again for the next call, and is not
+   shared by calls that run at once. A null launch runs everything on the calling thread.
+"""
+
+_NARROW: Mapping[str, str] = {
+    "float16": "16-bit floats as their bits",
+    "bfloat16": "bfloat16 numbers as their bits",
+    "bool": "truth values, 0 or 1",
+}
+
+
+def header(kernel: Kernel) -> str:
+    """The header of a kernel, for C and C++."""
+    guard = f"AUTOTUNE_{kernel.name.upper()}_H"
+    made = ", ".join(variant.machine.name for variant in kernel.variants)
+    arrays = "".join(f"     {_about(it)}\n" for it in kernel.calls[-1].arguments)
+    functions = "\n".join(
+        [
+            *(f"{_declared_size(size)};" for size in kernel.sizes),
+            *(f"{_declared(call)};" for call in kernel.calls),
+        ]
+    )
+    return (
+        f"/* {kernel.name}: {plain(kernel.workload.name)}, tuned by autotune, for {made}.\n\n"
+        f"{arrays}\n"
+        f"{_NOTES}*/\n#ifndef {guard}\n#define {guard}\n\n{_common()}\n"
+        '#ifdef __cplusplus\nextern "C" {\n#endif\n\n'
+        f"/* The target whose code runs on this processor; null where there is none. */\n"
+        f"const char *{kernel.name}_variant(void);\n\n{functions}\n\n"
+        "#ifdef __cplusplus\n}\n#endif\n#endif\n"
+    )
+
+
+def _common() -> str:
+    """Text that all headers have in common."""
+    return resources.files(__package__).joinpath("kernel.h").read_text(encoding="utf-8")
+
+
+def _about(argument: Argument) -> str:
+    if not argument.dtype:
+        return (
+            f"{argument.name}: {argument.shape[0]} bytes, a constant as {argument.name} packs it"
+        )
+    extents = "".join(f"[{extent}]" for extent in argument.shape)
+    role = "output" if argument.is_output else "input"
+    more = f" ({_NARROW[argument.dtype]})" if argument.dtype in _NARROW else ""
+    return f"{argument.name}{extents}: {role}, {argument.dtype}{more}"
+
+
+def _parameter(argument: Argument) -> str:
+    const = "" if argument.is_output else "const "
+    kind = c_type(argument.dtype) if argument.dtype else "void"
+    return f"{const}{kind} *AUTOTUNE_RESTRICT {argument.name}"
+
+
+def _declared(call: Call) -> str:
+    parameters = [_parameter(argument) for argument in call.arguments]
+    if call.scratch is not None:
+        parameters += ["void *AUTOTUNE_RESTRICT scratch", "size_t scratch_bytes"]
+        parameters += ["int64_t threads", "autotune_launch *launch", "void *pool"]
+    return f"int {call.name}({', '.join(parameters)})"
+
+
+def _declared_size(size: Size) -> str:
+    return f"size_t {size.name}({'void' if size.each is None else 'int64_t threads'})"
+
+
+def c_file(kernel: Kernel, header_name: str) -> str:
+    """The only source file of a kernel with one variant, which includes its header."""
+    (variant,) = kernel.variants
+    prefix = f"{kernel.name}_own"
+    functions = [_defined_size(size) for size in variant.sizes]
+    functions += [_defined(call, variant, prefix) for call in variant.calls]
+    return (
+        f"/* {kernel.name}: {plain(kernel.workload.name)}, tuned by autotune, for "
+        f"{variant.machine.name}.\n\n     cc -O2 -fno-math-errno -c FILE\n\n"
+        "   GCC 12, Clang 12, or later; with -ffp-contract=fast where -std= is given, and never\n"
+        "   with -ffast-math. Some functions of the C library's mathematics may be needed (-lm).\n"
+        f'*/\n#include "{header_name}"\n\n{variant.printed_as_c(prefix)}\n'
+        f"{_asked(kernel.name, variant)}\n" + "\n".join(functions)
+    )
+
+
+def _asked(name: str, variant: Variant) -> str:
+    """Functions that say which processor the code is for, and whether it runs here."""
+    asked = (f'__builtin_cpu_supports("{it}")' for it in variant.machine.c_features)
+    tests = "\n    && ".join(asked) or "1"
+    return (
+        f"static int {name}_runs(void) {{\n  return {tests};\n}}\n\n"
+        f"const char *{name}_variant(void) {{\n"
+        f'  return {name}_runs() ? "{variant.machine.name}" : 0;\n}}\n'
+    )
+
+
+def _defined_size(size: Size) -> str:
+    more = f" + (size_t)threads * {size.each}" if size.each else ""
+    unused = "" if size.each or size.each is None else "  (void)threads;\n"
+    return f"{_declared_size(size)} {{\n{unused}  return {size.fixed}{more};\n}}\n"
+
+
+def _defined(call: Call, variant: Variant, prefix: str) -> str:
+    name = variant.calls[-1].name
+    lines = [f"  if (!{name}_runs()) return AUTOTUNE_NO_PROCESSOR;"]
+    for number, argument in enumerate(call.arguments, 1):
+        at = argument.name
+        lines.append(f"  if (!{at} || (uintptr_t){at} % {ALIGNMENT}) return {number};")
+    lines.append(f"  void *arrays[{variant.arrays}] = {{0}};")
+    for argument, position in zip(call.arguments, call.positions, strict=True):
+        lines.append(f"  arrays[{position}] = (void *){argument.name};")
+    given = "0, 0"
+    if call.scratch is not None:
+        parts, size = call.scratch
+        lines.append(f"  if (threads < 1 || threads > {MOST_THREADS}) return AUTOTUNE_NO_SCRATCH;")
+        lines += _scratch_lines(size) if parts else ["  (void)scratch; (void)scratch_bytes;"]
+        for part in parts:
+            more = f" + threads * {part.each}" if part.each else ""
+            lines.append(f"  arrays[{part.position}] = (char *)scratch + {part.fixed}{more};")
+        given = "launch, pool"
+    lines.append(f"  {prefix}_{call.entry}(arrays, {given});")
+    body = "\n".join(lines)
+    return f"{_declared(call)} {{\n{body}\n  return AUTOTUNE_OK;\n}}\n"
+
+
+def _scratch_lines(size: Size) -> list[str]:
+    return [
+        f"  if (!scratch || (uintptr_t)scratch % {ALIGNMENT} || scratch_bytes < "
+        f"{size.name}(threads))",
+        "    return AUTOTUNE_NO_SCRATCH;",
+    ]
+
+
+# Codes of DLPack.
+_KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
+
+
+@frozen
+class Taken:
+    """A tensor that a function of TVM-FFI takes.
+
+    Attributes:
+        argument: What it has to be.
+        numbers: Which arguments, of the function that is called, it becomes.
+    """
+
+    argument: Argument
+    numbers: tuple[int, ...]
+
+
+@frozen(eq=False)
+class Entry:
+    """A function as TVM-FFI looks it up.
+
+    Attributes:
+        name: The name that it is found by.
+        kernel: The name of the kernel that it is of.
+        call: The function that it calls.
+        taken: Its tensors, which become all arguments of that.
+    """
+
+    name: str
+    kernel: str
+    call: Call
+    taken: tuple[Taken, ...]
+
+    @staticmethod
+    def of(kernel: Kernel, call: Call, name: str = "") -> Entry:
+        """A function of a kernel by its own name, or another one, with its own arguments."""
+        taken = (Taken(argument, (number,)) for number, argument in enumerate(call.arguments))
+        return Entry(name or call.name, kernel.name, call, tuple(taken))
+
+
+def ffi_file(
+    kernels: Sequence[Kernel], entries: Sequence[Entry], sizes: Sequence[Size] = ()
+) -> str:
+    """A source file of C that defines functions as TVM-FFI looks them up.
+
+    Args:
+        kernels: Those of one number of threads, which the file calls.
+        entries: Functions that call theirs.
+        sizes: What says how much memory packed constants take.
+    """
+    constants = (
+        '#define EXPORTED __attribute__((visibility("default")))\n'
+        f"enum {{ THREADS = {kernels[0].threads} }};\n"
+    )
+    return "\n".join(
+        [
+            *map(header, kernels),
+            constants,
+            _source("ffi_tensors.c"),
+            _source("ffi_kernels.c"),
+            *map(_sized, sizes),
+            *map(_called, entries),
+        ]
+    )
+
+
+def _source(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _function(name: str, lines: Iterable[str]) -> str:
+    parameters = "void *self, const any *given, int32_t count, any *result"
+    body = "".join(f"  {line}\n" for line in ("(void)self;", *lines))
+    return f"EXPORTED int __tvm_ffi_{name}({parameters}) {{\n{body}}}\n"
+
+
+def _sized(size: Size) -> str:
+    lines = (
+        "(void)given;",
+        f'if (count) return error("TypeError", "{size.name}: takes no argument");',
+        f"return returned(result, INTEGER, (int64_t){size.name}());",
+    )
+    return _function(size.name, lines)
+
+
+def _called(entry: Entry) -> str:
+    call, name, shapes, wanted = entry.call, entry.name, [], []
+    given = [""] * len(call.arguments)
+    for number, taken in enumerate(entry.taken):
+        argument = taken.argument
+        # Memory without an element type is a row of bytes.
+        bytes_of = f"(int64_t){entry.kernel}_{argument.name}_bytes()"
+        extents = ", ".join(map(str, argument.shape)) if argument.dtype else bytes_of
+        shapes.append(f"const int64_t shape{number}[] = {{{extents or '1'}}};")
+        rank = len(argument.shape)
+        wanted.append((f'"{argument.name}"', argument.dtype or "uint8", rank, f"shape{number}"))
+        for at in taken.numbers:
+            given[at] = f"arrays[{number}]"
+    scratch = []
+    if call.scratch is not None:
+        _, size = call.scratch
+        given += ["scratch", "bytes", "THREADS", "launch", "0"]
+        scratch = [
+            "autotune_launch *launch = has_threads() ? launched : 0;",
+            f"size_t bytes = {size.name}(THREADS);",
+            "void *scratch = bytes ? scratch_of(bytes) : 0;",
+            f'if (bytes && !scratch) return error("MemoryError", "{name}: %zu bytes of scratch '
+            'memory cannot be had", bytes);',
+        ]
+    lines = (
+        *shapes,
+        *_taken(name, f"{len(wanted)} tensors", wanted),
+        *scratch,
+        f"int status = {call.name}({', '.join(given)});",
+        "returned(result, NONE, 0);",
+        f'return finished("{name}", status);',
+    )
+    return _function(name, lines)
+
+
+Told = tuple[str, str, int, str]
+"""A tensor: its name as text of C, its element type, how many dimensions it has, and the name of
+its shape in C."""
+
+
+def _taken(function: str, about: str, tensors: Sequence[Told]) -> list[str]:
+    """Lines that read all arguments into ``arrays``."""
+    rows = []
+    for name, dtype, rank, shape in tensors:
+        kind = dtype.rstrip("0123456789")
+        bits = 8 if dtype == "bool" else int(dtype.removeprefix(kind))
+        rows.append(f'    {{{name}, "{dtype}", {rank}, {{{_KINDS[kind]}, {bits}, 1}}, {shape}}},')
+    count = len(tensors)
+    return [
+        "const expected wanted[] = {\n" + "\n".join(rows) + "\n  };",
+        f"void *arrays[{count}];",
+        f'if (all_taken("{function}", "{about}", given, count, {count}, wanted, arrays))',
+        "  return -1;",
+    ]
+
+
+def ffi_network(tensors: Sequence[Told], inputs: int, run: str, error: str) -> str:
+    """C that defines the function ``main`` of a network, which takes inputs and then outputs.
+
+    Args:
+        tensors: Both.
+        inputs: How many are inputs.
+        run: The function of C that is called with the arrays of both, and returns 0.
+        error: The function that says what was wrong else.
+    """
+    count = len(tensors)
+    about = f"{count} tensors, {inputs} inputs and then {count - inputs} outputs"
+    lines = (
+        *_taken("main", about, tensors),
+        "returned(result, NONE, 0);",
+        f"if (!{run}((const void *const *)arrays, arrays + {inputs})) return 0;",
+        f'return error("RuntimeError", "main: %s", {error}());',
+    )
+    return _source("ffi_tensors.c") + _function("main", lines)

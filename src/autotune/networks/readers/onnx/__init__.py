@@ -1,7 +1,6 @@
 """Models of ONNX as graphs.
 
-model_file.py  from a path or an object to a checked model
-tensors.py     tensors and types
+model_file.py  from a path or an object to a checked model, its tensors and types
 call.py        one call of an operator
 operators      what operators compute
 reader.py      from nodes to values, those that are functions of others, too

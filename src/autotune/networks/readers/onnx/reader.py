@@ -19,9 +19,13 @@ from autotune.networks.readers.onnx.call import (
     RowTracker,
     ValueNeeded,
 )
-from autotune.networks.readers.onnx.model_file import ModelFile
+from autotune.networks.readers.onnx.model_file import (
+    ModelFile,
+    sparse_value,
+    tensor_value,
+    type_number,
+)
 from autotune.networks.readers.onnx.operators import OPERATORS
-from autotune.networks.readers.onnx.tensors import sparse_value, tensor_value, type_number
 
 __all__ = ["ModelReader"]
 

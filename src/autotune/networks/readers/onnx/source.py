@@ -19,9 +19,8 @@ from autotune.networks.frontend import Rival
 from autotune.networks.graph import Graph, Value, constant, input_value
 from autotune.networks.graph_program import GraphSource, Yardstick, timed_rival
 from autotune.networks.readers.onnx.call import ValueNeeded, fill_of, with_counts
-from autotune.networks.readers.onnx.model_file import ModelFile, open_model
+from autotune.networks.readers.onnx.model_file import ModelFile, dtype_of, open_model, type_name
 from autotune.networks.readers.onnx.reader import ModelReader
-from autotune.networks.readers.onnx.tensors import dtype_of, type_name
 from autotune.runtime.arrays import stored_array
 
 __all__ = ["onnx_source"]

@@ -27,24 +27,22 @@ from autotune.networks.graph_program import GraphSource, Yardstick, timed_rival
 from autotune.networks.readers.torch.operators.complex_pairs import Pair
 from autotune.networks.readers.torch.program import (
     arguments,
+    as_tensor,
     declared,
     example_tensors,
     exported,
     for_shapes,
     input_names,
     is_input,
+    kept,
     on_cpu,
     open_program,
-    quiet_torch,
-)
-from autotune.networks.readers.torch.reader import GraphReader
-from autotune.networks.readers.torch.tensors import (
-    as_tensor,
-    kept,
     plain_array,
+    quiet_torch,
     stored_value,
     type_name,
 )
+from autotune.networks.readers.torch.reader import GraphReader
 from autotune.networks.readers.torch.torch_network import Array, TorchNetwork
 from autotune.runtime.arrays import as_numpy, numpy_type
 

@@ -6,34 +6,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from autotune.networks.readers.onnx.call import Operator
+from autotune.networks.readers.onnx.operators.arithmetic import ARITHMETIC
 from autotune.networks.readers.onnx.operators.contributed import CONTRIBUTED
 from autotune.networks.readers.onnx.operators.control_flow import CONTROL_FLOW
-from autotune.networks.readers.onnx.operators.elementwise import ELEMENTWISE
 from autotune.networks.readers.onnx.operators.products import PRODUCTS
 from autotune.networks.readers.onnx.operators.quantised import QUANTISED, in_bytes
-from autotune.networks.readers.onnx.operators.recurrent import RECURRENT
-from autotune.networks.readers.onnx.operators.reductions import NORMALISATION, REDUCTIONS
-from autotune.networks.readers.onnx.operators.resizing import RESIZING
-from autotune.networks.readers.onnx.operators.shapes import INDEXING, SHAPES
-from autotune.networks.readers.onnx.operators.signals import SIGNALS
+from autotune.networks.readers.onnx.operators.shapes import SHAPES
 from autotune.networks.readers.onnx.operators.windows import WINDOWS
 
 __all__ = ["OPERATORS"]
 
-_GROUPS = (
-    ELEMENTWISE,
-    REDUCTIONS,
-    SHAPES,
-    INDEXING,
-    PRODUCTS,
-    WINDOWS,
-    NORMALISATION,
-    QUANTISED,
-    RESIZING,
-    RECURRENT,
-    SIGNALS,
-    CONTROL_FLOW,
-)
+_GROUPS = ARITHMETIC, SHAPES, PRODUCTS, WINDOWS, QUANTISED, CONTROL_FLOW
 
 OPERATORS: Mapping[tuple[str, str], Operator] = MappingProxyType(
     {("", name): in_bytes(name, it) for group in _GROUPS for name, it in group.items()}

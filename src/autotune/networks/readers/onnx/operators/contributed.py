@@ -39,15 +39,14 @@ from autotune.networks.graph import (
 )
 from autotune.networks.readers.forms import gelu, gelu_tanh, vector, widened
 from autotune.networks.readers.onnx.call import Call, Operator
-from autotune.networks.readers.onnx.operators.products import dequantised
+from autotune.networks.readers.onnx.operators.arithmetic import ARITHMETIC, layer_norm
+from autotune.networks.readers.onnx.operators.products import dequantised, recurrent
 from autotune.networks.readers.onnx.operators.quantised import (
     QUANTISED,
     dynamic,
     product_of_few_bits,
     quantised,
 )
-from autotune.networks.readers.onnx.operators.recurrent import recurrent
-from autotune.networks.readers.onnx.operators.reductions import REDUCTIONS, layer_norm
 from autotune.networks.readers.onnx.operators.windows import WINDOWS
 
 __all__ = ["ATTENTION", "CONTRIBUTED", "grouped_query_attention", "heads_of", "rotated"]
@@ -343,7 +342,7 @@ def _leaky(call: Call, x: Value) -> Value:
 
 def _softmax(call: Call, x: Value) -> Value:
     told = {"axis": call.attribute("axis", -1)}
-    found = REDUCTIONS["Softmax"](
+    found = ARITHMETIC["Softmax"](
         evolve(call, inputs=(x,), attributes=told, since=call.attribute("opset"))
     )
     assert isinstance(found, Value)

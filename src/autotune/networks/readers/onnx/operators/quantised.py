@@ -38,9 +38,9 @@ from autotune.networks.graph import (
 from autotune.networks.graph.making import computed_type
 from autotune.networks.readers.forms import widened
 from autotune.networks.readers.onnx.call import Call, Dequantised, Item, Operator
+from autotune.networks.readers.onnx.model_file import dtype_of
 from autotune.networks.readers.onnx.operators.products import BYTES, dequantised, moving
 from autotune.networks.readers.onnx.operators.windows import convolution_window
-from autotune.networks.readers.onnx.tensors import dtype_of
 
 __all__ = ["QUANTISED", "dynamic", "in_bytes", "product_of_few_bits", "quantised"]
 

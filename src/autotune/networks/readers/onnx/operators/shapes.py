@@ -41,9 +41,9 @@ from autotune.networks.graph import (
 )
 from autotune.networks.readers.forms import vector
 from autotune.networks.readers.onnx.call import Call, Operator
-from autotune.networks.readers.onnx.tensors import dtype_of, sparse_value, tensor_value
+from autotune.networks.readers.onnx.model_file import dtype_of, sparse_value, tensor_value
 
-__all__ = ["INDEXING", "SHAPES"]
+__all__ = ["SHAPES"]
 
 
 def _shape(call: Call) -> Value:
@@ -219,31 +219,6 @@ _COEFFICIENTS = {
     "BlackmanWindow": (0.42, 0.5, 0.08),
 }
 
-SHAPES: Mapping[str, Operator] = {
-    **dict.fromkeys(_COEFFICIENTS, _window),
-    "Shape": _shape,
-    "Size": _size,
-    "Reshape": _reshape,
-    "Flatten": _flatten,
-    "Squeeze": lambda call: squeeze(call[0], call.listed("axes", 1)),
-    "Unsqueeze": lambda call: unsqueeze(call[0], call.listed("axes", 1) or []),
-    "Transpose": lambda call: transpose(call[0], call.attribute("perm")),
-    "Concat": _concat,
-    "Split": _split,
-    "Slice": _slice,
-    "Expand": _expand,
-    "Tile": lambda call: tile(call[0], call.ints(1)),
-    "Pad": _pad,
-    "ConstantOfShape": _constant_of_shape,
-    "Constant": _constant,
-    "Range": _range,
-    "EyeLike": _eye_like,
-    "Trilu": _trilu,
-    "DepthToSpace": _depth_to_space,
-    "SpaceToDepth": _space_to_depth,
-    "ReverseSequence": _reverse_sequence,
-}
-
 
 def _combiner(call: Call) -> str:
     reduction = str(call.attribute("reduction", "none"))
@@ -309,7 +284,29 @@ def _non_max_suppression(call: Call) -> Value:
     return vector(np.asarray(kept.constant)[: int(count.constant)])
 
 
-INDEXING: Mapping[str, Operator] = {
+SHAPES: Mapping[str, Operator] = {
+    **dict.fromkeys(_COEFFICIENTS, _window),
+    "Shape": _shape,
+    "Size": _size,
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Squeeze": lambda call: squeeze(call[0], call.listed("axes", 1)),
+    "Unsqueeze": lambda call: unsqueeze(call[0], call.listed("axes", 1) or []),
+    "Transpose": lambda call: transpose(call[0], call.attribute("perm")),
+    "Concat": _concat,
+    "Split": _split,
+    "Slice": _slice,
+    "Expand": _expand,
+    "Tile": lambda call: tile(call[0], call.ints(1)),
+    "Pad": _pad,
+    "ConstantOfShape": _constant_of_shape,
+    "Constant": _constant,
+    "Range": _range,
+    "EyeLike": _eye_like,
+    "Trilu": _trilu,
+    "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth,
+    "ReverseSequence": _reverse_sequence,
     "Gather": lambda call: take(call[0], call[1], call.attribute("axis")),
     "GatherElements": lambda call: take_along(call[0], call[1], call.attribute("axis")),
     "GatherND": lambda call: gather_nd(call[0], call[1], call.attribute("batch_dims", 0)),

@@ -34,8 +34,7 @@ from autotune.networks.graph import (
 from autotune.networks.graph.elementwise import common_shape
 from autotune.networks.readers.forms import as_type, is_float
 from autotune.networks.readers.torch.call import Call, Item, Operator, Result
-from autotune.networks.readers.torch.operators.indexing import INDEXING
-from autotune.networks.readers.torch.operators.shapes import SHAPES, filled
+from autotune.networks.readers.torch.operators.shapes import INDEXING, SHAPES, filled
 
 __all__ = ["Pair", "complex_operator", "is_complex"]
 

@@ -32,18 +32,21 @@ from autotune.networks.graph import (
 )
 from autotune.networks.graph.making import computed_type
 from autotune.networks.readers.forms import (
+    AxisResize,
+    Interpolation,
     grown,
     is_float,
     margins_of_parts,
+    sampled,
+    taps_of,
     vector,
     window_counts,
     with_bias,
 )
-from autotune.networks.readers.resampling import AxisResize, Interpolation, sampled, taps_of
 from autotune.networks.readers.torch.call import Call, Operator
 from autotune.networks.readers.torch.operators.shapes import filled
 
-__all__ = ["RESAMPLING", "WINDOWS"]
+__all__ = ["WINDOWS"]
 
 
 def _each(value: Any, rank: int, default: int = 1) -> list[int]:
@@ -292,23 +295,6 @@ def _weight_gradient(gradient: Value, x: Value, w: Value, window: Window, groups
     return transpose(found, (1, 0, *range(2, found.rank)))
 
 
-WINDOWS: Mapping[str, Operator] = {
-    **dict.fromkeys(("convolution", "_convolution"), _convolution),
-    **{f"conv{at}d": _convolution for at in (1, 2, 3)},
-    **{f"conv_transpose{at}d": _convolution for at in (1, 2, 3)},
-    **{f"max_pool{at}d": _max_pool for at in (1, 2, 3)},
-    **{f"max_pool{at}d_with_indices": _max_pool for at in (1, 2, 3)},
-    **{f"avg_pool{at}d": _average_pool for at in (1, 2, 3)},
-    **{f"adaptive_avg_pool{at}d": _adaptive_average for at in (1, 2, 3)},
-    **{f"_adaptive_avg_pool{at}d": _adaptive_average for at in (2, 3)},
-    **{f"adaptive_max_pool{at}d": _adaptive_max for at in (1, 2, 3)},
-    **{f"max_pool{at}d_with_indices_backward": _max_pool_backward for at in (2, 3)},
-    **{f"avg_pool{at}d_backward": _average_pool_backward for at in (2, 3)},
-    **{f"_adaptive_avg_pool{at}d_backward": _adaptive_average_backward for at in (2, 3)},
-    "convolution_backward": _convolution_backward,
-}
-
-
 def _scale(call: Call, axis: int) -> float | None:
     """Factor by which an axis becomes longer, where that is given."""
     given = call.get("scale_factors")
@@ -379,7 +365,21 @@ def _grid_sample(call: Call) -> Value:
 
 _SMOOTH = ("bilinear2d", "bicubic2d", "lanczos2d")
 
-RESAMPLING: Mapping[str, Operator] = {
+
+WINDOWS: Mapping[str, Operator] = {
+    **dict.fromkeys(("convolution", "_convolution"), _convolution),
+    **{f"conv{at}d": _convolution for at in (1, 2, 3)},
+    **{f"conv_transpose{at}d": _convolution for at in (1, 2, 3)},
+    **{f"max_pool{at}d": _max_pool for at in (1, 2, 3)},
+    **{f"max_pool{at}d_with_indices": _max_pool for at in (1, 2, 3)},
+    **{f"avg_pool{at}d": _average_pool for at in (1, 2, 3)},
+    **{f"adaptive_avg_pool{at}d": _adaptive_average for at in (1, 2, 3)},
+    **{f"_adaptive_avg_pool{at}d": _adaptive_average for at in (2, 3)},
+    **{f"adaptive_max_pool{at}d": _adaptive_max for at in (1, 2, 3)},
+    **{f"max_pool{at}d_with_indices_backward": _max_pool_backward for at in (2, 3)},
+    **{f"avg_pool{at}d_backward": _average_pool_backward for at in (2, 3)},
+    **{f"_adaptive_avg_pool{at}d_backward": _adaptive_average_backward for at in (2, 3)},
+    "convolution_backward": _convolution_backward,
     **{f"upsample_nearest{at}d": _nearest for at in (1, 2, 3)},
     **{f"_upsample_nearest_exact{at}d": _nearest for at in (1, 2, 3)},
     **{f"grid_sampler_{at}d": _grid_sample for at in (1, 2, 3)},
