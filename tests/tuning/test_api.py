@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from python_processes import run_python
-from toy_parts import REFERENCE_BACKEND, TOY_DRAFT, TOY_SPACE, toy_space
+from toy_parts import REFERENCE_BACKEND, TOY_DRAFT, TOY_SPACE, toy_space, tune_toy
 
 import autotune
 from autotune.errors import (
@@ -37,14 +37,7 @@ SQUARE_NAME = "gemm m=8 n=8 k=8 float32"
 
 def tune(program: object, folder: Path, **settings: Any) -> autotune.Result:
     """Tune with parts that need no compiler."""
-    defaults: dict[str, Any] = {
-        "backend": REFERENCE_BACKEND,
-        "trials": 8,
-        "threads": 1,
-        "database": folder / "records.db",
-    }
-    parts = {"search_space": TOY_SPACE, "cost_model": "random", **settings.pop("parts", {})}
-    return autotune.tune(program, parts=parts, **{**defaults, **settings})
+    return tune_toy(folder / "records.db", program, **settings)
 
 
 @pytest.fixture(scope="module")
