@@ -108,6 +108,7 @@ def test_the_same_call_is_answered_from_records(
         ({"trials": 2.5}, InvalidValueError, "trials must be"),
         ({"time": -1.0}, InvalidValueError, "time must be a positive number of seconds"),
         ({"time": float("nan")}, InvalidValueError, "time must be a positive"),
+        ({"session_time": 0.0}, InvalidValueError, "session_time must be a positive"),
         ({"seed": -1}, InvalidValueError, "seed must be"),
         ({"round_size": 0}, InvalidValueError, "round_size must be"),
         ({"threads": 0}, InvalidValueError, "threads must be"),
