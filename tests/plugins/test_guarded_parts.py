@@ -11,7 +11,7 @@ import pytest
 from autotune.errors import InvalidValueError, PluginError
 from autotune.ir.workloads import Workload, gemm
 from autotune.plugins.guarded_parts import fits, hold
-from autotune.plugins.importer import Importer, import_program
+from autotune.plugins.importer import Importer, import_workload
 from autotune.plugins.parts import create_part
 from autotune.plugins.workload_names import make_workload
 from autotune.process.interrupts import InterruptGuard
@@ -161,7 +161,7 @@ def test_every_interface_can_be_held(kind: str) -> None:
 def test_what_an_importer_should_not_return(made: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reader, "does", made)
     with pytest.raises(PluginError, match="importer .*Reader.* returned .* from read\\(\\)"):
-        import_program(f"{__name__}:Reader", "program")
+        import_workload(f"{__name__}:Reader", "program")
 
 
 @pytest.mark.parametrize(

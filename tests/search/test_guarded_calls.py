@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_parts import REFERENCE_BACKEND, TOY_SPACE
+from toy_parts import tune_toy
 
 import autotune
 from autotune.errors import InvalidValueError, PluginError
-from autotune.ir.workloads import gemm
 from autotune.process.interrupts import InterruptGuard, UserInterrupt
 from autotune.search.guarded_calls import asked_of, calling, state_of
 from autotune.search.strategies import RandomStrategy, StrategyContext
@@ -120,19 +119,8 @@ def test_a_run_goes_on_after_a_strategy_that_exits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tune() -> autotune.Result:
-        return autotune.tune(
-            gemm(m=8, n=8, k=8),
-            backend=REFERENCE_BACKEND,
-            parts={
-                "search_space": TOY_SPACE,
-                "cost_model": "random",
-                "strategy": "random",
-                "pruning_model": None,
-            },
-            trials=12,
-            round_size=4,
-            database=tmp_path / "records.db",
-        )
+        parts = {"strategy": "random"}
+        return tune_toy(tmp_path / "records.db", trials=12, round_size=4, parts=parts)
 
     def leave(_self: RandomStrategy, _outcomes: object) -> None:
         raise SystemExit(0)

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from attrs import define, field
 from process_facts import becomes_true
-from toy_parts import REFERENCE_BACKEND, TOY_SPACE, valid_outcome
+from toy_parts import tune_toy, valid_outcome
 
-import autotune
 from autotune.errors import DatabaseError
-from autotune.ir.workloads import gemm
 from autotune.models import ModelContext
 from autotune.models.cost import RandomCostModel
 from autotune.process.stopwatch import Stopwatch
@@ -249,15 +247,12 @@ def test_candidates_are_built_while_the_next_round_is_proposed(
         return found
 
     monkeypatch.setattr("autotune.search.search.asked_of", slowly)
-    result = autotune.tune(
-        gemm(m=8, n=8, k=8),
-        backend=REFERENCE_BACKEND,
-        parts={"search_space": TOY_SPACE, "cost_model": "random", "pruning_model": None},
+    result = tune_toy(
+        tmp_path / "records.db",
         trials=16,
         round_size=ROUND,
         threads=usable_cpus(),
         lookahead=lookahead,
-        database=tmp_path / "records.db",
     )
     begun = begun_of(log)
     beside = [at for at in begun["build"] for begin, end in asked if begin < at < end]

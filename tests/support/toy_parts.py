@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.ir.workloads import Workload
+import autotune
+from autotune.ir.workloads import Workload, gemm
 from autotune.measure import Collecting, LoadedProgram, Measurer
 from autotune.measure.measurer import OnKnown
 from autotune.models import ModelContext
@@ -32,6 +35,7 @@ __all__ = [
     "ToyDraft",
     "toy_space",
     "toy_trees",
+    "tune_toy",
     "valid_outcome",
 ]
 
@@ -80,6 +84,31 @@ class KnowingDraft(PruningModel):
 def toy_trees(context: ModelContext) -> GradientBoostedTrees:
     """Trees over the features of the toy space, which has no loop nest to read others from."""
     return GradientBoostedTrees(context, toy_features, "toy")
+
+
+def tune_toy(
+    database: Path,
+    program: object = None,
+    *,
+    parts: Mapping[str, object] | None = None,
+    **given: Any,
+) -> autotune.Result:
+    """Tune a small product, or another program, with parts that need no compiler.
+
+    Args:
+        database: Where to record.
+        program: The program.
+        parts: Parts beside or in place of the usual ones.
+        given: Options in place of the usual ones: eight trials on one thread.
+    """
+    usual = {"search_space": TOY_SPACE, "cost_model": "random", "pruning_model": None}
+    options: dict[str, Any] = {"backend": REFERENCE_BACKEND, "trials": 8, "threads": 1, **given}
+    return autotune.tune(
+        gemm(m=8, n=8, k=8) if program is None else program,
+        parts={**usual, **(parts or {})},
+        database=database,
+        **options,
+    )
 
 
 def valid_outcome(candidate: Candidate) -> Outcome:

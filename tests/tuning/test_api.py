@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from python_processes import run_python
-from toy_parts import REFERENCE_BACKEND, TOY_DRAFT, TOY_SPACE, toy_space
+from toy_parts import REFERENCE_BACKEND, TOY_DRAFT, TOY_SPACE, toy_space, tune_toy
 
 import autotune
 from autotune.errors import (
@@ -37,14 +37,7 @@ SQUARE_NAME = "gemm m=8 n=8 k=8 float32"
 
 def tune(program: object, folder: Path, **settings: Any) -> autotune.Result:
     """Tune with parts that need no compiler."""
-    defaults: dict[str, Any] = {
-        "backend": REFERENCE_BACKEND,
-        "trials": 8,
-        "threads": 1,
-        "database": folder / "records.db",
-    }
-    parts = {"search_space": TOY_SPACE, "cost_model": "random", **settings.pop("parts", {})}
-    return autotune.tune(program, parts=parts, **{**defaults, **settings})
+    return tune_toy(folder / "records.db", program, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +108,7 @@ def test_the_same_call_is_answered_from_records(
         ({"trials": 2.5}, InvalidValueError, "trials must be"),
         ({"time": -1.0}, InvalidValueError, "time must be a positive number of seconds"),
         ({"time": float("nan")}, InvalidValueError, "time must be a positive"),
+        ({"session_time": 0.0}, InvalidValueError, "session_time must be a positive"),
         ({"seed": -1}, InvalidValueError, "seed must be"),
         ({"round_size": 0}, InvalidValueError, "round_size must be"),
         ({"threads": 0}, InvalidValueError, "threads must be"),

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from slow_untuned import LEAST_SECONDS, SLOW_UNTUNED
 from thinning import thinned
-from toy_parts import REFERENCE_BACKEND, TOY_SPACE
+from toy_parts import REFERENCE_BACKEND, tune_toy
 
 import autotune
 from autotune.cli.app import command_group
@@ -50,20 +50,8 @@ def tune(
 ) -> tuple[autotune.Result, list[Event]]:
     monkeypatch.setenv(SCRIPT_VARIABLE, json.dumps(script))
     events: list[Event] = []
-    result = autotune.tune(
-        gemm(m=8, n=8, k=8),
-        **{
-            "backend": WITH_DEFAULT,
-            "parts": {"search_space": TOY_SPACE, "cost_model": "random", "pruning_model": None},
-            "trials": TRIALS,
-            "threads": 1,
-            "seed": SEED,
-            "database": path,
-            "listeners": [events.append],
-            **options,
-        },
-    )
-    return result, events
+    usual = {"backend": WITH_DEFAULT, "trials": TRIALS, "seed": SEED}
+    return tune_toy(path, listeners=[events.append], **{**usual, **options}), events
 
 
 def command(*words: str) -> Any:
@@ -345,15 +333,8 @@ def test_an_imported_program_that_differs_from_what_was_read_of_it_is_told(
 ) -> None:
     script = json.dumps({"faults": [{"fault": fault, "candidate": "baseline"}]})
     events: list[Event] = []
-    autotune.tune(
-        ReferenceProgram(gemm(m=8, n=8, k=8), script),
-        backend=REFERENCE_BACKEND,
-        parts={"search_space": TOY_SPACE, "cost_model": "random", "pruning_model": None},
-        trials=1,
-        threads=1,
-        database=tmp_path / "records.db",
-        listeners=[events.append],
-    )
+    program = ReferenceProgram(gemm(m=8, n=8, k=8), script)
+    tune_toy(tmp_path / "records.db", program, trials=1, listeners=[events.append])
     said = [event.message for event in events if isinstance(event, WarningRaised)]
     differs = "the imported program computes something else than what was read of it"
     assert any(message.startswith(differs) for message in said) == (fault == "wrong")

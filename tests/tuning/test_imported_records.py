@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from toy_parts import REFERENCE_BACKEND, TOY_SPACE
+from toy_parts import tune_toy
 
 import autotune
 from autotune.ir.workloads import gemm
@@ -29,17 +29,8 @@ def tune(
     path: Path, trials: int = TRIALS, seed: int = 5, **options: object
 ) -> tuple[autotune.Result, list[TrialFinished]]:
     events: list[object] = []
-    result = autotune.tune(
-        WORKLOAD,
-        backend=REFERENCE_BACKEND,
-        parts={"search_space": TOY_SPACE, "cost_model": "random", "pruning_model": None},
-        trials=trials,
-        threads=1,
-        seed=seed,
-        database=path,
-        listeners=[events.append],
-        **options,  # type: ignore[arg-type]
-    )
+    heard = [events.append]
+    result = tune_toy(path, WORKLOAD, trials=trials, seed=seed, listeners=heard, **options)
     return result, [event for event in events if isinstance(event, TrialFinished)]
 
 

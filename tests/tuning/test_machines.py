@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 from scripted_engine import ScriptedEngine, fingerprint, machine
-from toy_parts import REFERENCE_BACKEND, TOY_SPACE
+from toy_parts import REFERENCE_BACKEND, tune_toy
 
 import autotune
 from autotune.errors import InvalidValueError, UnsupportedTarget
@@ -46,15 +46,8 @@ def speed() -> Iterator[list[float]]:
 
 
 def tuned(database: Path, trials: int = 6, **others: object) -> autotune.Result:
-    return autotune.tune(
-        gemm(m=8, n=8, k=8),
-        target="zen4",
-        threads=1,
-        parts={"search_space": TOY_SPACE, "strategy": "random", "runner": RUNNER},
-        trials=trials,
-        database=str(database),
-        **{"backend": REFERENCE_BACKEND, **others},
-    )
+    parts = {"strategy": "random", "runner": RUNNER}
+    return tune_toy(database, target="zen4", trials=trials, parts=parts, **others)
 
 
 def test_an_interrupted_run_of_several_machines_loses_and_repeats_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from autotune.ir.workloads import Workload
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.spec import Context
 
-__all__ = ["Importer", "import_program", "import_workload"]
+__all__ = ["Importer", "import_workload"]
 
 
 class Importer(ABC):
@@ -31,34 +31,24 @@ class Importer(ABC):
         """
 
 
-def import_program(importer: str, program: object) -> list[Workload]:
-    """Import what an importer reads in a program.
+def import_workload(importer: str, program: object, function: str | None = None) -> Workload:
+    """The only workload that an importer reads in a program, or the one of this name.
 
     Args:
         importer: Its name, or an import string.
         program: The path of a file, or an object.
+        function: Name of the workload.
 
     Raises:
-        UnknownNameError: there is no such importer.
+        InvalidValueError: there are several, and none is named.
+        UnknownNameError: there is none of this name, or no such importer.
         PluginError: the importer cannot be made, or returned something else.
         AutotuneError: as :meth:`Importer.read`.
     """
     part: Importer = create_held_part("importer", importer)
-    found = part.read(program)
+    found = {workload.name: workload for workload in part.read(program)}
     if not found:
         raise PluginError(f"importer {importer!r} returned no workload from read()")
-    return found
-
-
-def import_workload(importer: str, program: object, function: str | None = None) -> Workload:
-    """The only workload of a program, or the one of this name.
-
-    Raises:
-        InvalidValueError: there are several, and none is named.
-        UnknownNameError: there is none of this name.
-        AutotuneError: as :func:`import_program`.
-    """
-    found = {workload.name: workload for workload in import_program(importer, program)}
     if function is None and len(found) > 1:
         raise InvalidValueError(f"{program} has several functions: name one of {', '.join(found)}")
     name = next(iter(found)) if function is None else function

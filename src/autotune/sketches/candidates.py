@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, wraps
 from operator import index as as_index
 from operator import is_
@@ -240,6 +240,14 @@ class CandidateBatch:
             sketch, matrix = self.parts[owner]
             result.append(Candidate(sketch, tuple(matrix[row].tolist())))
         return result
+
+    def without(self, known: Container[bytes]) -> CandidateBatch:
+        """The rows whose :attr:`keys` are not known, each once, with the same parts."""
+        firsts: dict[bytes, int] = {}
+        for place, key in enumerate(self.keys):
+            if key not in known:
+                firsts.setdefault(key, place)
+        return self.select(np.array([*firsts.values()], dtype=np.int64))
 
     def select(self, positions: Positions | NDArray[np.bool_]) -> CandidateBatch:
         """The rows at the given positions or where the mask is true, grouped by part.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from attrs import evolve, frozen
@@ -48,7 +48,7 @@ def _with_keywords(
     def decorate(
         function: Callable[[_Given, TuneOptions], _Made],
     ) -> Callable[Concatenate[_Given, _P], _Made]:
-        @functools.wraps(function)
+        @wraps(function)
         def called(given: _Given, /, *args: _P.args, **fields: _P.kwargs) -> _Made:
             return function(given, options(*args, **fields))
 
@@ -153,14 +153,13 @@ def run_tasks(
             # Elsewhere neither an interrupt nor the end of the process would be ours to cause.
             stack.enter_context(CallWatch())
         shared = processes or stack.enter_context(RunProcesses(options))
-        models = shared.models
-        plan = resolve_run(given, options, models, refused, fallen, shared.workers)
+        plan = resolve_run(given, options, shared.models, refused, fallen, shared.workers)
         _warn_of_tasks(options.listeners, given, refused or {}, fallen or {})
         if plan is None:
             return []
         stack.callback(plan.workers.close)
         warn = _warn_all(options.listeners, [task.name for task in plan.tasks])
-        for model in models.values():
+        for model in shared.models.values():
             model.on_warning = warn
         for message in plan.warnings:
             warn(message)
@@ -168,7 +167,7 @@ def run_tasks(
             plan=plan,
             database=stack.enter_context(open_database(options.database, warn=warn)),
             guard=guard,
-            prepared=lambda: _prepared(meanwhile, [models[name] for name in plan.models]),
+            prepared=partial(_prepared, meanwhile, plan.models),
             clock=clock,
             began=began,
             network=network,

@@ -55,7 +55,7 @@ class RunPlan:
         scheduler: Chooses the task of each round.
         make_measurer: Makes the measurer of a task, not started.
         workers: Those that the measurers of the tasks share; closed with the run.
-        models: Names of the backends whose models the tasks ask.
+        models: What holds the models that the tasks ask.
         warnings: What a person should know, such as that a backend cannot take part.
     """
 
@@ -66,7 +66,7 @@ class RunPlan:
     scheduler: TaskScheduler
     make_measurer: Callable[[TaskRun], Measurer]
     workers: SharedWorkers = field(factory=SharedWorkers)
-    models: tuple[str, ...] = ()
+    models: tuple[ModelHost, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -239,14 +239,12 @@ def resolve_run(
     workers = workers or SharedWorkers()
     names = dict.fromkeys(task.key.backend for task in tasks)
     tags = {name: machines_tag(options, name, workers) for name in names}
-    tasks = [evolve(task, key=_tagged(task.key, tags)) for task in tasks]
+    tasks = [_on_machines(task, tags[task.key.backend]) for task in tasks]
     model_seed, scheduler_seed, input_seed, *task_seeds = _seeds(options, tasks[-1].position + 1)
     own = {name: _cost_model(models.get(name), model_seed, options) for name in options.backend}
     no_model = RandomCostModel(ModelContext(seed=_integer(model_seed)))
     cost_models = [no_model if task.refusal else own[task.key.backend] for task in tasks]
-    warnings = [*_untrained(options), *warnings]
-    if options.preset is not None:
-        warnings = [*options.preset.caveats, *warnings]
+    asked = dict.fromkeys(task.key.backend for task in tasks if not task.refusal)
     return RunPlan(
         options=options,
         tasks=tuple(tasks),
@@ -261,36 +259,32 @@ def resolve_run(
             _make_measurer, options=options, seed=_integer(input_seed), workers=workers
         ),
         workers=workers,
-        models=tuple(
-            dict.fromkeys(
-                task.key.backend
-                for task in tasks
-                if not task.refusal and task.key.backend in models
-            )
-        ),
-        warnings=tuple(warnings),
+        models=tuple(models[name] for name in asked if name in models),
+        warnings=(*_warnings_of_parts(options), *warnings),
     )
 
 
-def _tagged(key: MeasureKey, tags: Mapping[str, str]) -> MeasureKey:
-    """The key of what is measured on machines that are named so, by backend."""
-    return evolve(key, protocol=key.protocol + tags[key.backend])
+def _on_machines(task: TaskRun, tag: str) -> TaskRun:
+    """A task that is measured on machines that are named so."""
+    return evolve(task, key=evolve(task.key, protocol=task.key.protocol + tag))
 
 
-def _untrained(options: TuneOptions) -> list[str]:
-    """A warning where parts are meant for a trained model, and the run loads none."""
+def _warnings_of_parts(options: TuneOptions) -> list[str]:
+    """Caveats of a preset, and a part that is meant for a trained model where none is loaded."""
+    said = [] if options.preset is None else list(options.preset.caveats)
     if options.load_cost_model is not None:
-        return []
+        return said
     for kind in ("strategy", "cost_model"):
         chosen = options.chosen[kind]
         if chosen.name in manager().names(kind) and manager().get(kind, chosen.name).trained:
             known = ", ".join(manager().names("trained_model")) or "none"
             return [
+                *said,
                 f"{kind.replace('_', ' ')} {chosen.name!r} is meant for a cost model that was "
                 "trained beforehand, and begins here with one that knows nothing: name a trained "
-                f"model (--load-cost-model; installed: {known}) or a file of autotune train fit"
+                f"model (--load-cost-model; installed: {known}) or a file of autotune train fit",
             ]
-    return []
+    return said
 
 
 def model_hosts(options: TuneOptions) -> dict[str, ModelHost]:

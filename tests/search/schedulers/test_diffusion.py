@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from toy_parts import valid_outcome
 
-from autotune.errors import InvalidValueError
 from autotune.models import ModelContext
 from autotune.models.cost import RandomCostModel
 from autotune.process.stopwatch import Stopwatch
@@ -71,12 +70,6 @@ def test_without_clusters_it_is_the_gradient_scheduler() -> None:
         assert one == other and one is not None
         for scheduler in pair:
             scheduler.tell(one, 1.0 + 1.0 / (step + 1), 8)
-
-
-@pytest.mark.parametrize("options", [{"rounds": 0}, {"no_such_option": 1}, {"alpha": 2.0}])
-def test_options_are_checked(options: dict[str, float]) -> None:
-    with pytest.raises(InvalidValueError, match=next(iter(options))):
-        DiffusionScheduler(SchedulerContext(tasks=TASKS, options=options))
 
 
 def _search(spaces: list[ToySpace]) -> Search:

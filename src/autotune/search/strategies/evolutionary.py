@@ -41,17 +41,10 @@ class Pool:
 
     def add(self, batch: CandidateBatch) -> None:
         """Add the rows that are not here yet."""
-        fresh = batch.select(self._fresh(batch))
+        fresh = batch.without(self._known)
+        self._known.update(fresh.keys)
         if len(fresh):
             self.scored = self.scored.joined(ScoredBatch.of(fresh, self._score))
-
-    def _fresh(self, batch: CandidateBatch) -> NDArray[np.bool_]:
-        fresh = np.ones(len(batch), dtype=np.bool_)
-        for position, key in enumerate(batch.keys):
-            if key in self._known:
-                fresh[position] = False
-            self._known.add(key)
-        return fresh
 
     def ranking(self, rng: np.random.Generator) -> Positions:
         """Positions of all rows, best score first, in random order where scores are equal."""

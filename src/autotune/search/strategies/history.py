@@ -80,14 +80,7 @@ class History:
         Raises:
             InvalidValueError: the batch has a sketch that is not one of the space.
         """
-        batch = batch.over(self.sketches)
-        fresh = np.ones(len(batch), dtype=np.bool_)
-        seen = set()
-        for position, key in enumerate(batch.keys):
-            if key in self._place or key in seen:
-                fresh[position] = False
-            seen.add(key)
-        return batch.select(fresh)
+        return batch.over(self.sketches).without(self._place)
 
     def best(self, n: int) -> CandidateBatch:
         """The ``n`` fastest rows that have a latency; the earlier first where equal."""

@@ -1,0 +1,12 @@
+from autotune.external.api import ExternalResult as ExternalResult
+from autotune.external.api import external as external
+from autotune.external.api import tune_external as tune_external
+from autotune.external.given import configuration_of as configuration_of
+from autotune.external.given import recorded_configuration as recorded_configuration
+from autotune.external.program import Build as Build
+from autotune.external.program import ExternalProgram as ExternalProgram
+from autotune.external.program import Read as Read
+from autotune.external.program import Run as Run
+from autotune.external.program import Validation as Validation
+from autotune.external.specs import program_of as program_of
+from autotune.external.specs import read_spec as read_spec
