@@ -16,7 +16,7 @@ from toy_outcomes import rank_correlation, told
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.models import ModelContext
-from autotune.models.cost import AnalyticCostModel, TrainingGroup
+from autotune.models.cost import TrainingGroup
 from autotune.sketches import CandidateBatch
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
@@ -57,22 +57,6 @@ def test_published_smoothing_is_another_model() -> None:
     state = narrow.state()
     with pytest.raises(InvalidValueError, match="felix"):
         published.load_state(state)
-
-
-def test_without_outcomes_it_is_the_estimate() -> None:
-    batch = ToySpace().sample(30, np.random.default_rng(0))
-    model, estimate = (
-        FelixMlp(ModelContext(target=CPU)),
-        AnalyticCostModel(ModelContext(target=CPU)),
-    )
-    np.testing.assert_array_equal(model.predict(batch), estimate.predict(batch))
-    sketch, rows = batch.parts[0]
-    for one, other in zip(
-        model.relaxed(sketch, rows.astype(float)),
-        estimate.relaxed(sketch, rows.astype(float)),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_it_learns_to_rank_what_the_estimate_does_not_know() -> None:

@@ -89,20 +89,6 @@ def test_gradients_of_penalties_by_finite_differences() -> None:
         assert np.allclose((ahead - behind) / (2 * h), gradient[:, column], rtol=1e-4, atol=1e-5)
 
 
-def test_points_exactly_on_a_limit_are_feasible() -> None:
-    sketch = constrained(
-        AtMost(var("a") * var("b"), 1024, "test"), AtLeast(var("a") * var("b"), 1024, "test")
-    )
-    rows = np.array([[16, 64], [32, 32], [64, 16], [31, 33], [32, 33]])
-    assert (Penalties(Relaxation(sketch)).of_rows(rows) == 0).tolist() == [
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
-
-
 @given(st.integers(0, 2**32), st.floats(0, 1))
 def test_penalties_of_products_are_convex_in_exponents(seed: int, share: float) -> None:
     """Bounds of products are linear there, and each breach adds to the penalty."""

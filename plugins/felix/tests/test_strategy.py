@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import inspect
 import itertools
-import re
 from collections import Counter
 from typing import Any
 
 import attrs
 import numpy as np
 import pytest
-from autotune_felix import plugin
 from autotune_felix.options import PUBLISHED, FelixOptions, checked_options
 from autotune_felix.strategy import FelixStrategy
 from bowls import Bowl
@@ -44,14 +41,6 @@ def changed(search_space: ToySpace, **changes: Any) -> ToySpace:
     first, *others = search_space.sketches()
     search_space._sketches = (attrs.evolve(first, **changes), *others)
     return search_space
-
-
-def test_the_part_resolves_and_every_option_is_described() -> None:
-    (spec,) = (spec for spec in plugin.autotune_parts() if spec.kind == "strategy")
-    assert spec.name == FelixStrategy.name and spec.resolve() is FelixStrategy
-    assert spec.unused == ("pruning_model",)
-    described = re.findall(r"^    (\w+): ", inspect.getdoc(FelixOptions) or "", re.MULTILINE)
-    assert described == [attribute.name for attribute in attrs.fields(FelixOptions)]
 
 
 def test_a_model_without_a_gradient_is_refused_with_those_that_have_one() -> None:

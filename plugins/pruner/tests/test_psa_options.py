@@ -5,7 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import asdict
 from autotune_pruner.psa_options import ConfigurablePSA, PSAOptions, published_milliseconds
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles.psa import published_milliseconds as oracle
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
 from autotune.ir.workloads.builders import gemm
@@ -58,6 +62,18 @@ def test_figures_may_be_those_of_another_gpu() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+SIZES = st.integers(1, 1 << 20).map(float)
+COUNTS = st.one_of(st.just(0.0), SIZES)
+SYMBOLS = st.tuples(COUNTS, COUNTS, COUNTS, COUNTS, SIZES, st.integers(1, 1024).map(float))
+
+
+@given(st.lists(SYMBOLS.map(list), min_size=1, max_size=4))
+def test_all_terms_are_the_published_formula(symbols: list[list[float]]) -> None:
+    gpu = PUBLISHED_GPUS["a100_40"]
+    [found] = published_milliseconds(np.array([symbols]), gpu, PSAOptions())
+    assert found == pytest.approx(oracle(symbols, asdict(gpu)), rel=1e-12)
+
+
 def published(symbols: list[float], **options: bool) -> float:
     gpu = PUBLISHED_GPUS["a100_40"]
     [found] = published_milliseconds(np.array([[symbols]]), gpu, PSAOptions(**options))
@@ -67,11 +83,6 @@ def published(symbols: list[float], **options: bool) -> float:
 # Statements of the first two products in the released arithmetic: F, R, Q, D, G, T.
 UPDATE = [2 * 16 * 1024.0, 24.0, 16 + 2 * 4 * 1024.0, 0.0, 256.0, 256.0]
 SPILLED = [2 * 4 * 64 * 1024.0, 320.0, 4 * 64 + 2 * 4 * 8 * 1024.0, 0.0, 64.0, 64.0]
-
-
-def test_all_terms_are_the_published_formula() -> None:
-    assert published(UPDATE) == pytest.approx(0.1673853, rel=1e-6)
-    assert published(SPILLED) == pytest.approx(1.0333323, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -95,37 +106,11 @@ def test_without_memory_copies_are_free() -> None:
     assert published(copy, memory=False) == 0
 
 
-@pytest.mark.parametrize(
-    ("blocks", "threads", "share"),
-    [
-        (107, 256, 1 - 1 / 108),  # one block less than multiprocessors: four warps of each count
-        (108, 256, 1.0),
-        (109, 256, 109 / 216),
-        (54, 96, 54 * 3 / 432),  # three warps leave a partition idle
-        (54, 128, 0.5),
-    ],
-)
-def test_waves_of_blocks_and_warps(blocks: int, threads: int, share: float) -> None:
-    symbols = [1e6, 1.0, 1e6, 0.0, float(blocks), float(threads)]
-    found = published(symbols, waves=False) / published(symbols)
-    assert found == pytest.approx(share)
-
-
 def test_what_cannot_run_scores_minus_infinity_without_terms_too() -> None:
     batch = sample(500)
     whole = psa(A100_40).score(batch)
     found = configured(A100_40, {"lanes": False}).score(batch)
     np.testing.assert_array_equal(np.isfinite(found), np.isfinite(whole))
-
-
-def test_unrolling_never_matters() -> None:
-    [(sketch, rows)] = sample(50).parts
-    unroll = sketch.param_names.index("C.unroll")
-    other = rows.copy()
-    other[:, unroll] = np.where(rows[:, unroll] == 0, 512, 0)
-    model = configured(A100_40, {"reuse": False})
-    first, second = (model.score(CandidateBatch(((sketch, m),))) for m in (rows, other))
-    np.testing.assert_array_equal(first, second)
 
 
 def test_what_there_is_not_is_refused() -> None:

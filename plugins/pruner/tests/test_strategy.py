@@ -12,11 +12,8 @@ import pytest
 from autotune_pruner import plugin
 from autotune_pruner.psa_options import PSAOptions
 from autotune_pruner.strategy import (
-    MoAPrunerOptions,
     MoAPrunerStrategy,
-    PrunerOptions,
     PrunerStrategy,
-    checked_strategy_options,
 )
 from numpy.typing import NDArray
 
@@ -258,17 +255,6 @@ def test_a_model_that_knows_other_tasks_ranks_from_the_start() -> None:
     assert min(latencies(adapted.ask(TRIALS))) < min(latencies(ours.ask(TRIALS)))
 
 
-def test_rounds_are_proposed_ahead_of_outcomes() -> None:
-    searching = strategy({"prior": 10})
-    pending, asked = searching.ask(TRIALS), []
-    for _ in range(5):
-        ahead = searching.ask(TRIALS)
-        searching.tell(measured(pending))
-        asked += pending
-        pending = ahead
-    assert len(set(asked)) == len(asked) == 5 * TRIALS
-
-
 @pytest.mark.parametrize("cls", [PrunerStrategy, MoAPrunerStrategy])
 def test_every_sketch_gets_its_trials_although_it_looks_bad(cls: type[PrunerStrategy]) -> None:
     class Sequential(Ignorant):
@@ -321,20 +307,6 @@ def test_strategies_learn_with_models_of_this_plugin_if_not_told_otherwise() -> 
     specs = plugin.autotune_parts()
     models = {spec.name for spec in specs if spec.kind == "cost_model"}
     assert {spec.default_cost_model for spec in specs if spec.kind == "strategy"} <= models
-
-
-def test_the_strategies_differ_in_what_is_known_at_first() -> None:
-    ours, adapted = attrs.asdict(PrunerOptions()), attrs.asdict(MoAPrunerOptions())
-    different = {name: adapted[name] for name in ours if ours[name] != adapted[name]}
-    assert different == {"prior_share": 0.5}
-    assert ours.keys() == adapted.keys()
-
-
-def test_both_are_published_alike() -> None:
-    given = {"fidelity": "published"}
-    ours = checked_strategy_options("pruner", PrunerOptions, given)
-    adapted = checked_strategy_options("moa-pruner", MoAPrunerOptions, given)
-    assert ours.epsilon == adapted.epsilon == 0.1
 
 
 def test_the_pruning_model_lists_its_options() -> None:

@@ -8,8 +8,10 @@ import pytest
 from numpy.typing import NDArray
 from workload_names import named
 
+from autotune.errors import UnsupportedTarget
 from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Workload, conv2d, dense, elementwise, gemm, softmax
+from autotune.models import ModelContext
 from autotune.models.features import (
     FEATURE_NAMES,
     FEATURE_VERSION,
@@ -18,6 +20,7 @@ from autotune.models.features import (
     pooled_features,
     statement_features,
 )
+from autotune.models.pruning import Roofline
 from autotune.nest import nest_tape
 from autotune.sketches import (
     CandidateBatch,
@@ -31,6 +34,7 @@ from autotune.sketches import (
 )
 from autotune.spaces import SketchSpace
 from autotune.targets import Cache, Target, preset
+from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
 
 SpaceOf = Callable[[Workload], SketchSpace]
 Values = NDArray[np.float64]
@@ -203,7 +207,18 @@ def test_more_cores_are_not_slower(space_of: SpaceOf) -> None:
         assert (fast <= slow * (1 + 1e-12)).all()
 
 
-def test_tapes_are_derived_once(space_of: SpaceOf) -> None:
-    workload = gemm(m=24, n=32, k=40)
-    (first, *_), (again, *_) = space_of(workload).sketches(), space_of(workload).sketches()
-    assert first is not again and nest_tape(first) is nest_tape(again)
+class TestRoofline(PruningModelSuite):
+    @pytest.fixture
+    def pruning_model_factory(self) -> PruningModelFactory:
+        return lambda: Roofline(ModelContext(target=preset("skylake-avx512-4core")))
+
+
+def test_a_roofline_scores_by_the_logarithm_of_seconds(space_of: SpaceOf, target: Target) -> None:
+    [(sketch, matrix), *_] = (
+        space_of(gemm(m=64, n=64, k=64)).sample(50, np.random.default_rng(5)).parts
+    )
+    scores = Roofline(ModelContext(target=target)).score(CandidateBatch(((sketch, matrix),)))
+    seconds = estimated_seconds(statement_features(nest_tape(sketch), matrix, target), target)
+    np.testing.assert_array_equal(scores, -np.log2(seconds))
+    with pytest.raises(UnsupportedTarget, match="'cuda'"):
+        Roofline(ModelContext(target=Target("cuda", "some card")))

@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles.pam import pam_rows
+from oracles.pam import pam_rows, published_flow
 from thinning import thinned
 from workload_names import named
 
@@ -25,6 +25,7 @@ from autotune.ir.workloads import (
     softmax,
 )
 from autotune.models.features import DATAFLOW_COLUMNS, FEATURE_COLUMNS, FIDELITIES, pam_features
+from autotune.models.features.quantities import dataflow_accesses
 from autotune.nest import derive_nest
 from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Factor, Sketch, Tile
 from autotune.spaces import ScheduleLimits, SketchSpace
@@ -174,3 +175,74 @@ class TestRefusals:
     def test_threads(self) -> None:
         with pytest.raises(InvalidValueError, match="threads"):
             pam_features(self.sketch, self.matrix, CPU, threads=0)
+
+
+# Five levels of i and of j, three of k; whatever else there is, 1.
+TILES = {"i": (2, 1, 4, 2, 1), "j": (1, 2, 4, 1, 2), "k": (4, 2, 2)}
+
+
+def gpu_product() -> tuple[Sketch, dict[str, int]]:
+    """A product of 16 x 16 matrices through shared memory."""
+    space = SketchSpace(gemm(m=16, n=16, k=16), GPU, LIMITS)
+    sketch = next(sketch for sketch in space.sketches() if sketch.name == "shared")
+    config = {f"C.{axis}.{at}": size for axis, own in TILES.items() for at, size in enumerate(own)}
+    return sketch, {name: config.get(name, 1) for name in sketch.param_names}
+
+
+@pytest.mark.parametrize("fidelity", ["corrected", "published", "tvm"])
+def test_the_published_pattern(fidelity: str) -> None:
+    sketch, config = gpu_product()
+    expected = published_flow(
+        derive_nest(sketch), config, squared=fidelity == "published", fidelity=fidelity
+    )
+    assert expected.any(axis=1).all()
+    row = np.array([list(config.values())], np.int64)
+    found = pam_features(sketch, row, GPU, fidelity)
+    np.testing.assert_allclose(found.dataflow[0], expected, **CLOSE)
+
+
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=named)
+def test_never_all_zeros_on_a_cpu(workload: Workload) -> None:
+    for sketch, matrix in batch(workload, 80).parts:
+        corrected = pam_features(sketch, matrix, CPU).dataflow
+        assert corrected[:, 0].any(axis=1).all() and corrected[:, 7].any(axis=1).all()
+        assert not pam_features(sketch, matrix, CPU, "published").dataflow.any()
+
+
+def places(name: str, workload: Workload) -> list[tuple[str, str, int] | None]:
+    space = SketchSpace(workload, CPU, LIMITS)
+    nest = derive_nest(next(sketch for sketch in space.sketches() if sketch.name == name))
+    main = next(i for i, s in enumerate(nest.statements) if s.name in ("C", "Y") and s.body)
+    return [
+        None
+        if access is None
+        else (nest.statements[access.statement].name, access.buffer, access.place)
+        for access in dataflow_accesses(nest, main, generalised=True)
+    ]
+
+
+def test_where_the_eight_accesses_come_from() -> None:
+    """The result; both operands and their copies; both reads; the accumulator."""
+    assert places("packed-panel-outer", gemm(m=32, n=48, k=16)) == [
+        ("C.write", "C", 0),
+        ("A.pack", "A", 0),
+        ("A.pack", "A.pack", 1),
+        ("B.pack", "B", 0),
+        ("B.pack", "B.pack", 1),
+        ("C", "B.pack", 1),
+        ("C", "A.pack", 1),
+        ("C", "C.tile", 2),
+    ]
+
+
+def test_an_operand_without_a_copy_stands_for_its_copy() -> None:
+    assert places("direct", gemm(m=32, n=48, k=16)) == [
+        ("C.write", "C", 0),
+        ("C", "A", 0),
+        ("C", "A", 0),
+        ("C", "B", 0),
+        ("C", "B", 0),
+        ("C", "B", 0),
+        ("C", "A", 0),
+        ("C", "C.tile", 2),
+    ]

@@ -35,35 +35,6 @@ def native_scores(gpu: PublishedGpu | CorrectedGpu, rows: list[list[list[float]]
     return scores
 
 
-@pytest.mark.parametrize(
-    ("blocks", "threads", "peak"),
-    [
-        # Fewer blocks than multiprocessors: four partitions each, then whole waves.
-        (107, 128, 107 / 108),
-        (108, 128, 1.0),
-        (109, 128, 109 / 216),
-        # Three warps leave a partition idle; with four it does not matter how many more.
-        (107, 96, 107 * 3 / 432),
-        (107, 97, 107 / 108),
-        (107, 1024, 107 / 108),
-    ],
-)
-def test_waves_of_blocks_and_warps(blocks: int, threads: int, peak: float) -> None:
-    symbols = [[1e6, 1.0, 0.0, 0.0, float(blocks), float(threads)]]
-    [found] = native_scores(A100_40, [symbols])
-    lanes = threads / 32 / math.ceil(threads / 32)
-    milliseconds = 2 * 1e6 * blocks * threads / (19490.0 * peak * lanes) / 1e6
-    assert found == pytest.approx(1 / milliseconds, rel=1e-13)
-
-
-def test_registers_cost_nothing_up_to_the_cap() -> None:
-    def with_registers(count: float) -> float:
-        return native_scores(A100_40, [[[1e6, count, 1e3, 0.0, 256.0, 256.0]]])[0]
-
-    assert with_registers(1.0) == with_registers(128.0)
-    assert with_registers(192.0) == pytest.approx(with_registers(128.0) / 1.5, rel=1e-13)
-
-
 SIZES = st.integers(1, 1 << 20).map(float)
 COUNTS = st.one_of(st.just(0.0), SIZES)
 PUBLISHED_SYMBOLS = st.tuples(
