@@ -17,7 +17,7 @@ from autotune.models.cost import Observation, ObservationLog, check_model
 from autotune.plugins.options import option, read_options
 from autotune.sketches import Sketch
 from autotune.sketches.candidates import in_order
-from autotune_felix.program_columns import Adding, CorrectedEstimate, ProgramColumns, ProgramPoints
+from autotune_felix.program_columns import Adding, CorrectedEstimate, ProgramPoints
 
 __all__ = ["FelixGp", "FelixGpOptions"]
 
@@ -61,7 +61,7 @@ class FelixGp(CorrectedEstimate):
 
     def __init__(self, context: ModelContext) -> None:
         self.options = read_options(f"cost model {self.name!r}", FelixGpOptions, context.options)
-        self._columns = ProgramColumns(context.target)
+        super().__init__(context.target)
         self._forget()
 
     def _forget(self) -> None:
@@ -107,7 +107,7 @@ class FelixGp(CorrectedEstimate):
 
     def _told_of(self, sketch: Sketch, matrix: NDArray[np.int64]) -> Values:
         """Columns of programs, and what is kept beside them but for the latency."""
-        points = self._columns.at(sketch, matrix.astype(np.float64))
+        points = self._at(sketch, matrix.astype(np.float64))
         group = self._sketches.setdefault(sketch.digest, len(self._sketches))
         beside = np.full(len(matrix), group), points.latency, np.zeros(len(matrix))
         return np.column_stack([_pooled(points), *beside])
@@ -117,7 +117,7 @@ class FelixGp(CorrectedEstimate):
         learned = self._learned[workload]
         learned = learned[_kept(learned[:, _LATENCY], self.options.outcomes)]
         columns = np.ascontiguousarray(learned[:, :_GROUP])
-        width = len(self._columns.components)
+        width = len(self._estimate.components)
         others = columns.shape[1] - width
         # Components of the estimate count as much together as all columns of statements do.
         shares = np.concatenate([np.full(others, 1.0 / others), np.full(width, 1.0 / width)])
@@ -134,7 +134,7 @@ class FelixGp(CorrectedEstimate):
         """A JSON object with the model's observations, without features."""
         return {
             "model": self.name,
-            "feature_version": self._columns.version,
+            "feature_version": self._version,
             "scales": {name: scales.to_json() for name, scales in self._scales.items()},
             "told": self._log.to_json(),
         }
@@ -145,7 +145,7 @@ class FelixGp(CorrectedEstimate):
         Raises:
             InvalidValueError: the state is of another model or other features.
         """
-        check_model(self.name, state, self._columns.version)
+        check_model(self.name, state, self._version)
         told = ObservationLog.read(state["told"])
         self._forget()
         self._scales = {name: Scales.from_json(each) for name, each in state["scales"].items()}

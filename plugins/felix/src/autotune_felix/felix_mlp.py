@@ -17,13 +17,8 @@ from autotune.sketches import Sketch
 from autotune_felix.labelled import Labelled, Scale
 from autotune_felix.learning import TorchModel, Weights, in_blocks, torch
 from autotune_felix.options import FelixMlpOptions
-from autotune_felix.program_columns import Adding, CorrectedEstimate, ProgramColumns, ProgramPoints
-from autotune_felix.residual_network import (
-    ResidualEnsemble,
-    TrainingSettings,
-    bounded,
-    train,
-)
+from autotune_felix.program_columns import Adding, CorrectedEstimate, ProgramPoints
+from autotune_felix.residual_network import ResidualEnsemble, TrainingSettings, bounded, train
 
 __all__ = ["FelixMlp"]
 
@@ -64,10 +59,9 @@ class FelixMlp(CorrectedEstimate, TorchModel):
 
     def __init__(self, context: ModelContext) -> None:
         self.options = read_options(f"cost model {self.name!r}", FelixMlpOptions, context.options)
+        super().__init__(context.target, self.options.smoothing == "published")
         self._seed = context.seed
-        self._columns = ProgramColumns(context.target, self.options.smoothing == "published")
-        self._version = self._columns.version
-        self._beside = len(self._columns.components)
+        self._beside = len(self._estimate.components)
         self._dtype = torch.float64 if self.options.precision == "double" else torch.float32
         self._forget()
 
@@ -126,7 +120,7 @@ class FelixMlp(CorrectedEstimate, TorchModel):
             _LOG.warning("cost model %r has %s", self.name, _NOTHING)
 
     def _program(self, sketch: Sketch, rows: Values) -> tuple[Values, Values, Values]:
-        points = self._columns.at(sketch, rows)
+        points = self._at(sketch, rows)
         return points.statements, points.beside, points.latency
 
     def _trained(
@@ -142,7 +136,7 @@ class FelixMlp(CorrectedEstimate, TorchModel):
         else:
             scales = _scales(start)
         network = self._network(start)
-        course = train(network, own, replayed, scales, settings)
+        before, best = train(network, own, replayed, scales, settings)
         named = zip(_SCALED, scales, strict=True)
         self._become(
             network,
@@ -152,7 +146,7 @@ class FelixMlp(CorrectedEstimate, TorchModel):
                 for part, each in (("mean", scale.mean), ("spread", scale.spread))
             },
         )
-        return {"loss before": course.before, "loss": course.best}
+        return {"loss before": before, "loss": best}
 
     def _new_network(self) -> ResidualEnsemble:
         options = self.options

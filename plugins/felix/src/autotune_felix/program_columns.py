@@ -1,4 +1,4 @@
-"""Columns of relaxed programs for learned models, with derivatives by the parameters."""
+"""Models that correct the estimate by columns of relaxed programs, with derivatives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from autotune.targets import Target
 
 
-__all__ = ["Adding", "CorrectedEstimate", "ProgramColumns", "ProgramPoints"]
+__all__ = ["Adding", "CorrectedEstimate", "ProgramPoints"]
 
 Values = NDArray[np.float64]
 
@@ -96,46 +96,6 @@ class ProgramPoints:
         )
 
 
-class ProgramColumns:
-    """The analytic estimate and relaxed features of any sketch for one target.
-
-    Args:
-        target: What the programs are for.
-        published: Whether features are as smooth as Felix has them.
-    """
-
-    def __init__(self, target: Target, published: bool = False) -> None:
-        self.estimate = AnalyticEstimate(target)
-        self._published = published
-        self._features = RelaxedFeatures(target, FELIX if published else None)
-
-    @property
-    def version(self) -> str:
-        """Meaning of the columns; what was learned from others is not to be used."""
-        smoothing = "+felix" if self._published else ""
-        return f"{RELAXED_VERSION}{smoothing}+{'-'.join(self.estimate.components)}"
-
-    @property
-    def components(self) -> tuple[str, ...]:
-        """Names of what the estimate is made of."""
-        return self.estimate.components
-
-    def estimated(self, sketch: Sketch, rows: Values) -> tuple[Values, Values, Values]:
-        """Seconds of the components, logarithm of the estimate, and shares; see the points."""
-        seconds = self.estimate.seconds(sketch, rows)
-        return (seconds, *self.estimate.joined(seconds, np.zeros(len(self.components))))
-
-    def at(self, sketch: Sketch, rows: Values) -> ProgramPoints:
-        """Points ``[n, params]`` of a sketch.
-
-        Raises:
-            InvalidValueError: the points do not fit the sketch or are outside its bounds, or the
-                sketch cannot be relaxed.
-        """
-        features = self._features.at(sketch, rows)
-        return ProgramPoints(*self.estimated(sketch, rows), features, rows, sketch, self.estimate)
-
-
 Adding = Callable[[ProgramPoints, bool], Sequence[Values]]
 """Maker of what is added to the estimates of points, ``[n]``; and if the flag says so, of its
 derivatives by both kinds of columns."""
@@ -144,10 +104,33 @@ derivatives by both kinds of columns."""
 class CorrectedEstimate(DifferentiableCostModel):
     """The analytic estimate, and what a model adds to its logarithm once it has learned.
 
-    A subclass sets ``_columns``.
+    Args:
+        target: What the programs are for.
+        published: Whether features are as smooth as Felix has them.
     """
 
-    _columns: ProgramColumns
+    def __init__(self, target: Target, published: bool = False) -> None:
+        self._estimate = AnalyticEstimate(target)
+        self._features = RelaxedFeatures(target, FELIX if published else None)
+        smoothing = "+felix" if published else ""
+        # Meaning of the columns; what was learned from others is not to be used.
+        self._version = f"{RELAXED_VERSION}{smoothing}+{'-'.join(self._estimate.components)}"
+
+    def _estimated(self, sketch: Sketch, rows: Values) -> tuple[Values, Values, Values]:
+        """Seconds of the components, logarithm of the estimate, and shares; see the points."""
+        seconds = self._estimate.seconds(sketch, rows)
+        none = np.zeros(len(self._estimate.components))
+        return (seconds, *self._estimate.joined(seconds, none))
+
+    def _at(self, sketch: Sketch, rows: Values) -> ProgramPoints:
+        """Points ``[n, params]`` of a sketch.
+
+        Raises:
+            InvalidValueError: the points do not fit the sketch or are outside its bounds, or the
+                sketch cannot be relaxed.
+        """
+        estimated, features = self._estimated(sketch, rows), self._features.at(sketch, rows)
+        return ProgramPoints(*estimated, features, rows, sketch, self._estimate)
 
     @abstractmethod
     def _adding(self, sketch: Sketch) -> Adding | None:
@@ -157,9 +140,9 @@ class CorrectedEstimate(DifferentiableCostModel):
         """The logarithm of the predicted seconds, up to a constant, and its gradient."""
         adding = self._adding(sketch)
         if adding is None or not len(rows):
-            seconds, latency, shares = self._columns.estimated(sketch, rows)
-            return latency, self._columns.estimate.gradient(sketch, rows, seconds, shares)
-        points = self._columns.at(sketch, rows)
+            seconds, latency, shares = self._estimated(sketch, rows)
+            return latency, self._estimate.gradient(sketch, rows, seconds, shares)
+        points = self._at(sketch, rows)
         added, *slopes = adding(points, True)
         return points.latency + added, points.gradient(*slopes)
 
@@ -170,8 +153,8 @@ class CorrectedEstimate(DifferentiableCostModel):
     def _latency(self, sketch: Sketch, rows: Values) -> Values:
         adding = self._adding(sketch)
         if adding is None or not len(rows):
-            return self._columns.estimated(sketch, rows)[1]
-        points = self._columns.at(sketch, rows)
+            return self._estimated(sketch, rows)[1]
+        points = self._at(sketch, rows)
         return np.asarray(points.latency + adding(points, False)[0])
 
     def feature_slopes(
@@ -184,7 +167,7 @@ class CorrectedEstimate(DifferentiableCostModel):
         """
         adding = self._adding(sketch)
         if adding is None or not len(rows):
-            seconds, _, shares = self._columns.estimated(sketch, rows)
-            return self._columns.components, seconds, shares * np.log(2.0)
-        points = self._columns.at(sketch, rows)
+            seconds, _, shares = self._estimated(sketch, rows)
+            return self._estimate.components, seconds, shares * np.log(2.0)
+        points = self._at(sketch, rows)
         return points.slopes(*adding(points, True)[1:])

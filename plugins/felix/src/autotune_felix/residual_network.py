@@ -110,14 +110,6 @@ class TrainingSettings:
     seed: int = 0
 
 
-@frozen
-class Course:
-    """Training report: loss on held-out (or training) data, before and at best."""
-
-    before: float
-    best: float
-
-
 def bounded(residuals: torch.Tensor) -> torch.Tensor:
     """Residuals within the limit, unchanged near zero."""
     return _LIMIT * torch.tanh(residuals / _LIMIT)
@@ -165,7 +157,7 @@ def train(
     replayed: Labelled,
     scales: tuple[Scale, Scale],
     settings: TrainingSettings,
-) -> Course:
+) -> tuple[float, float]:
     """Train in place; the weights that do best on what was held out are kept, also the first.
 
     Args:
@@ -174,6 +166,9 @@ def train(
         replayed: Older programs of other tasks, of which each batch has as many; may be empty.
         scales: Of statements and programs.
         settings: How.
+
+    Returns:
+        Losses on what was held out, or else on what was trained on: before, and at best.
     """
     rng = np.random.default_rng(settings.seed)
     kept, held = _split(own, rng)
@@ -214,7 +209,7 @@ def train(
                 best, weights = now, copy.deepcopy(network.state_dict())
     network.load_state_dict(weights)
     network.eval()
-    return Course(before, best)
+    return before, best
 
 
 def _split(own: Labelled, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -201,34 +201,27 @@ def task_embedding(workload: Workload) -> NDArray[np.float32]:
         if isinstance(node, (Unary, Binary))
     }
     combiners = {stage.combiner for stage in workload.stages}
-    products = [found for stage in workload.stages if (found := _product(stage)) is not None]
+    products = {_product(stage) for stage in workload.stages}
     columns: Mapping[str, bool] = {
         "maximum": "max" in operations | combiners,
         "minimum": "min" in operations | combiners,
         "addition": "add" in operations | combiners,
-        "convolution": any(p.window and not p.shared for p in products),
-        "depthwise": any(p.window and p.shared for p in products),
-        "matrix_product": any(not p.window and not p.shared for p in products),
+        "convolution": (True, False) in products,
+        "depthwise": (True, True) in products,
+        "matrix_product": (False, False) in products,
         "softmax": "exp" in operations and {"max", "add"} <= combiners,
-        "batched_product": any(not p.window and p.shared for p in products),
+        "batched_product": (False, True) in products,
     }
     return np.array([columns.get(name, False) for name in TASK_COLUMNS], dtype=np.float32)
 
 
-@frozen
-class _Product:
-    """A sum of products of two tensors.
+def _product(stage: Stage) -> tuple[bool, bool] | None:
+    """Kind of a sum of products of two tensors; None for anything else.
 
-    Attributes:
-        window: Whether one is read at sums of a spatial and a reduced axis.
-        shared: Whether a spatial axis indexes both, as channels or a batch do.
+    Returns:
+        Whether one is read at sums of a spatial and a reduced axis; and whether a spatial axis
+        indexes both, as channels or a batch do.
     """
-
-    window: bool
-    shared: bool
-
-
-def _product(stage: Stage) -> _Product | None:
     multiplies = any(isinstance(node, Binary) and node.op == "mul" for node in walk(stage.body))
     if stage.combiner != "add" or not multiplies or len(stage.loads) != 2:
         return None
@@ -241,7 +234,7 @@ def _product(stage: Stage) -> _Product | None:
         axes & spatial and axes - spatial
         for axes in (set(form.coefficients) for form in (*left, *right))
     )
-    return _Product(window, bool(spatial & _axes(left) & _axes(right)))
+    return window, bool(spatial & _axes(left) & _axes(right))
 
 
 def _axes(forms: tuple[AffineForm, ...]) -> set[str]:

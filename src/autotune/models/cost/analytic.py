@@ -170,11 +170,10 @@ class AnalyticCostModel(DifferentiableCostModel):
         seconds, weights = np.array(self._seconds), np.zeros_like(self._weights)
         target = np.log(np.array(self._latencies))
         _, group = np.unique(self._workloads, return_inverse=True)
-        centre = _Centring(group)
         pull = _PRIOR * np.eye(len(weights))
         for _ in range(_STEPS):
             predicted, shares = self._estimate.joined(seconds, weights)
-            missing, slopes = centre(target - predicted), centre(shares)
+            missing, slopes = _centred(target - predicted, group), _centred(shares, group)
             scatter = max(float(np.mean(missing**2)), 1e-4)
             normal = slopes.T @ slopes / scatter + pull
             step = np.linalg.solve(normal, slopes.T @ missing / scatter - pull @ weights)
@@ -209,20 +208,11 @@ class AnalyticCostModel(DifferentiableCostModel):
         self._weights = self._fitted() if self._seconds else np.zeros_like(self._weights)
 
 
-class _Centring:
-    """Takes the mean of each group away.
-
-    Args:
-        group: Number of each row's group, [n].
-    """
-
-    def __init__(self, group: NDArray[np.int64]) -> None:
-        self._group = group
-        self._counts = np.bincount(group)
-
-    def __call__(self, values: Values) -> Values:
-        columns = values.reshape(len(values), -1)
-        sums = np.zeros((len(self._counts), columns.shape[1]))
-        np.add.at(sums, self._group, columns)
-        means = sums / self._counts[:, None]
-        return np.asarray((columns - means[self._group]).reshape(values.shape))
+def _centred(values: Values, group: NDArray[np.int64]) -> Values:
+    """Values ``[n, ...]`` without the mean of their group, whose numbers are ``[n]``."""
+    columns = values.reshape(len(values), -1)
+    counts = np.bincount(group)
+    sums = np.zeros((len(counts), columns.shape[1]))
+    np.add.at(sums, group, columns)
+    means = sums / counts[:, None]
+    return np.asarray((columns - means[group]).reshape(values.shape))

@@ -26,7 +26,6 @@ from autotune.models.features.quantities import (
 from autotune.nest import (
     LoopNest,
     Statement,
-    Tape,
     build_tape,
     derive_nest,
     dominant_statement,
@@ -91,7 +90,7 @@ def pam_features(
             quantity passes 2^53 or something is divided by zero.
         UnknownNameError: there is no such fidelity.
     """
-    plan = sketch_plan(sketch, conventions_for(fidelity), target.kind == "cuda")
+    plan, statements = _plan(sketch, conventions_for(fidelity), target.kind == "cuda")
     if matrix.ndim != 2 or matrix.shape[1] != len(sketch.param_names):
         raise InvalidValueError(
             f"sketch {sketch.name!r} has {len(sketch.param_names)} parameters; "
@@ -100,36 +99,21 @@ def pam_features(
     if matrix.dtype != np.int64:
         raise InvalidValueError(f"configurations are int64, not {matrix.dtype}")
     try:
-        values, dataflow = plan.native.evaluate(np.ascontiguousarray(matrix), threads)
+        values, dataflow = plan.evaluate(np.ascontiguousarray(matrix), threads)
     except (OverflowError, ValueError) as error:
         raise InvalidValueError(f"sketch {sketch.name!r}: {error}") from error
-    rows = len(plan.statements)
+    rows = len(statements)
     offsets = np.arange(len(matrix) + 1, dtype=np.int64) * rows
     flat = values.reshape(len(matrix) * rows, values.shape[2])
-    return PamFeatures(flat, offsets, plan.statements, dataflow)
+    return PamFeatures(flat, offsets, statements, dataflow)
 
 
 _RAW = ("is_gpu",)
 
 
-@frozen(eq=False)
-class SketchPlan:
-    """Plan of computing the features of one sketch.
-
-    Attributes:
-        tape: Everything that varies between configurations.
-        native: What the kernel makes of the tape's outputs.
-        statements: Names of the statements that have a row, in the order of the rows.
-    """
-
-    tape: Tape
-    native: PamPlan
-    statements: tuple[str, ...]
-
-
 @per_sketch
-def sketch_plan(sketch: Sketch, conventions: Conventions, gpu: bool) -> SketchPlan:
-    """The plan of ``sketch``; made once per sketch and process."""
+def _plan(sketch: Sketch, conventions: Conventions, gpu: bool) -> tuple[PamPlan, tuple[str, ...]]:
+    """Native plan of computing the features of a sketch, and names of the statements of rows."""
     return _Planner(sketch, conventions, gpu).plan()
 
 
@@ -166,7 +150,7 @@ class _Planner:
             self.outputs[str(len(self.outputs))] = expression
         return self.index[expression]
 
-    def plan(self) -> SketchPlan:
+    def plan(self) -> tuple[PamPlan, tuple[str, ...]]:
         for index, statement in enumerate(self.nest.statements):
             self._columns(index, statement)
             self._buffers(index, statement)
@@ -193,7 +177,7 @@ class _Planner:
             self.conventions.operations_squared,
         )
         names = [s.name for s, row in zip(self.nest.statements, rows, strict=True) if row >= 0]
-        return SketchPlan(tape, native, tuple(names))
+        return native, tuple(names)
 
     def _columns(self, index: int, statement: Statement) -> None:
         place: Callable[[str], int] = FEATURE_COLUMNS.index
