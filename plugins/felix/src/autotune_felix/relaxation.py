@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
-from attrs import frozen
+from attrs import astuple, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
@@ -104,13 +104,7 @@ class Frame:
 
     def select(self, positions: NDArray[np.int64]) -> Frame:
         """Select some of these points."""
-        return Frame(
-            self.base[positions],
-            self.primes[positions],
-            self.mass[positions],
-            self.low[positions],
-            self.high[positions],
-        )
+        return Frame(*(each[positions] for each in astuple(self, recurse=False)))
 
 
 class Relaxation:

@@ -83,14 +83,11 @@ class HeronAnnealingStrategy(InfeasibleRowsStrategy[AnnealingOptions]):
         super().load_state(state)
         self._steps = int(state["steps"])
 
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
-        offspring = []
-        for rows, values, feasible in zip(
-            population.matrices, self._values, self._feasible, strict=True
-        ):
-            each = Offspring()
-            each.note(moved(rows, values, self._context.rng), rows, rows, feasible)
-            offspring.append(each)
+    def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
+        offspring = Offspring(len(self._sketches))
+        for index, rows in enumerate(population.matrices):
+            children = moved(rows, self._values[index], self._context.rng)
+            offspring.note(index, children, rows, rows, self._feasible[index])
         return offspring
 
     def _next(

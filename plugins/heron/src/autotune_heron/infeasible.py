@@ -46,12 +46,12 @@ class InfeasibleRowsStrategy(RoundStrategy[_Options]):
         return np.concatenate([np.zeros(0, dtype=np.bool_), *parts])
 
     def _note(
-        self, each: Offspring, sketch: int, children: Matrix, mothers: Matrix, fathers: Matrix
+        self, offspring: Offspring, sketch: int, children: Matrix, mothers: Matrix, fathers: Matrix
     ) -> None:
-        """Add the children that can be scored to the offspring of a sketch."""
+        """Add the children of a sketch that can be scored."""
         feasible = self._feasible[sketch]
         kept = is_computable(children) | feasible.contains(children)
-        each.note(children[kept], mothers[kept], fathers[kept], feasible)
+        offspring.note(sketch, children[kept], mothers[kept], fathers[kept], feasible)
 
     def _residuals_of(self, batch: CandidateBatch) -> list[NDArray[np.int64]]:
         """For each sketch, by how much rows violate its constraints, [n, constraints]."""

@@ -29,17 +29,26 @@ _Options = TypeVar("_Options", bound=RoundOptions)
 
 
 class Offspring:
-    """Children of one sketch while they are made, and what the report says of them."""
+    """Children of a generation while they are made, and what the report says of them.
 
-    def __init__(self) -> None:
-        self.rows: list[NDArray[np.int64]] = []
+    Attributes:
+        rows: Those of each sketch.
+    """
+
+    def __init__(self, sketches: int) -> None:
+        self.rows: list[list[NDArray[np.int64]]] = [[] for _ in range(sketches)]
         self.count = self.like_a_parent = self.infeasible = self.shared_keys = 0
 
     def note(
-        self, children: Matrix, mothers: Matrix, fathers: Matrix, feasible: FeasibleSet
+        self,
+        sketch: int,
+        children: Matrix,
+        mothers: Matrix,
+        fathers: Matrix,
+        feasible: FeasibleSet,
     ) -> None:
         """Add children [n, params] of these parents, feasible or not."""
-        self.rows += list(children)
+        self.rows[sketch] += list(children)
         self.count += len(children)
         self.infeasible += int((~feasible.contains(children)).sum())
         same = [(children == parents).all(axis=1) for parents in (mothers, fathers)]
@@ -114,8 +123,8 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         self._survivors = CandidateBatch.of_rows(self._sketches, state["survivors"])
 
     @abstractmethod
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
-        """Children of a generation, for each sketch; ``population`` is not empty.
+    def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
+        """Children of a generation; ``population`` is not empty.
 
         What :meth:`_decoded` makes of it is in the pool.
         """
@@ -181,17 +190,16 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         began = self._clock()
         offspring = self._children(pool, population)
         seconds = self._clock() - began
-        children = CandidateBatch.of_rows(self._sketches, [each.rows for each in offspring])
+        children = CandidateBatch.of_rows(self._sketches, offspring.rows)
         before = len(pool.batch)
         pool.add(self._decoded(children))
-        made = sum(each.count for each in offspring)
         self.reports.append(
             GenerationReport(
-                children=made,
+                children=offspring.count,
                 distinct=len(pool.batch) - before,
-                like_a_parent=sum(each.like_a_parent for each in offspring),
-                infeasible=sum(each.infeasible for each in offspring),
-                keys=sum(each.shared_keys for each in offspring) / max(1, made),
+                like_a_parent=offspring.like_a_parent,
+                infeasible=offspring.infeasible,
+                keys=offspring.shared_keys / max(1, offspring.count),
                 sampler_seconds=seconds,
             )
         )
