@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import attrs
 import numpy as np
 import pytest
@@ -10,7 +7,8 @@ from autotune_felix.strategy import FelixStrategy
 from bowls import Bowl, Reals
 from thinning import thinned
 
-from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
+from autotune.search.strategies import StrategyContext
+from autotune.testing.strategy_suite import StrategySuite, made
 
 SMALL = {"seeds": 4, "steps": 4}
 
@@ -24,37 +22,32 @@ def half(rows: Reals, value: Reals, gradient: Reals) -> tuple[Reals, Reals]:
     return np.where(bad, -np.inf, value), np.where(bad[:, None], np.nan, gradient)
 
 
-def felix(model: Bowl) -> StrategyFactory:
-    return lambda context: FelixStrategy(attrs.evolve(context, cost_model=model))
+def felix(context: StrategyContext) -> FelixStrategy:
+    return FelixStrategy(attrs.evolve(context, cost_model=Bowl()))
 
 
+@pytest.mark.parametrize(
+    "strategy_factory",
+    thinned(
+        [
+            made(felix, **SMALL),
+            made(felix, **SMALL, fidelity="published"),
+            made(felix, **SMALL, force="fixed", tournament=1, measured_share=1.0, sketches=1),
+            made(felix, **SMALL, force="matched", rounding="independent", ranking="misaligned"),
+        ],
+        4,
+    ),
+)
 class TestFelix(StrategySuite):
-    @pytest.fixture
-    def strategy_factory(self) -> StrategyFactory:
-        return felix(Bowl())
-
-    @pytest.fixture(
-        params=thinned(
-            [
-                SMALL,
-                {**SMALL, "fidelity": "published"},
-                {**SMALL, "force": "fixed", "tournament": 1, "measured_share": 1.0, "sketches": 1},
-                {**SMALL, "force": "matched", "rounding": "independent", "ranking": "misaligned"},
-            ],
-            4,
-        ),
-        ids=str,
-    )
-    def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:
-        options: Mapping[str, Any] = request.param
-        return options
+    """With a model that knows an optimum."""
 
 
+@pytest.mark.parametrize(
+    "strategy_factory",
+    [
+        made(lambda it, bowl=bowl: FelixStrategy(attrs.evolve(it, cost_model=bowl)), **SMALL)
+        for bowl in (Bowl(spoil=nowhere), Bowl(spoil=half))
+    ],
+)
 class TestFelixWithBadPredictions(StrategySuite):
-    @pytest.fixture(params=[nowhere, half])
-    def strategy_factory(self, request: pytest.FixtureRequest) -> StrategyFactory:
-        return felix(Bowl(spoil=request.param))
-
-    @pytest.fixture
-    def options(self) -> Mapping[str, Any]:
-        return SMALL
+    """With models that predict no numbers, here or everywhere."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from autotune_pruner.cost_models import MomentumPaCM, PaCM, TenSetMLP
+from autotune_pruner.ranking_model import RankingModel
 from thinning import thinned
 
 from autotune.models import ModelContext
@@ -11,26 +12,20 @@ from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
 
 TARGET = preset("skylake-avx512")
-QUICK: dict[str, Any] = {"epochs": 4}
 
 
-class TestPaCM(TrainableCostModelSuite):
-    @pytest.fixture(params=thinned(["ours", "published"], 2))
-    def cost_model_factory(self, request: pytest.FixtureRequest) -> CostModelFactory:
-        return lambda: PaCM(
-            ModelContext(target=TARGET, seed=3, options={**QUICK, "fidelity": request.param})
-        )
+def ranking(cls: type[RankingModel], threads: int = 1, **options: Any) -> CostModelFactory:
+    given = {"epochs": 4, **options}
+    return lambda: cls(ModelContext(target=TARGET, seed=3, threads=threads, options=given))  # type: ignore[call-arg]
 
 
-class TestTenSetMLP(TrainableCostModelSuite):
-    @pytest.fixture
-    def cost_model_factory(self) -> CostModelFactory:
-        return lambda: TenSetMLP(ModelContext(target=TARGET, threads=2, options=QUICK))
-
-
-class TestMomentumPaCM(TrainableCostModelSuite):
-    @pytest.fixture(params=thinned([2, 1], 2), ids="period {}".format)
-    def cost_model_factory(self, request: pytest.FixtureRequest) -> CostModelFactory:
-        return lambda: MomentumPaCM(
-            ModelContext(target=TARGET, options={**QUICK, "period": request.param})
-        )
+@pytest.mark.parametrize(
+    "cost_model_factory",
+    [
+        *thinned([ranking(PaCM, fidelity=it) for it in ("ours", "published")], 2),
+        ranking(TenSetMLP, threads=2),
+        *thinned([ranking(MomentumPaCM, period=it) for it in (2, 1)], 2),
+    ],
+)
+class TestRankingModels(TrainableCostModelSuite):
+    """Every cost model of this plugin."""

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import attrs
 import numpy as np
 import pytest
@@ -12,9 +9,8 @@ from thinning import thinned
 from toy_parts import KnowingDraft
 
 from autotune.models.pruning import PruningModel
-from autotune.search.strategies import StrategyContext
 from autotune.sketches import CandidateBatch
-from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
+from autotune.testing.strategy_suite import StrategyFactory, StrategySuite, made
 
 
 class Illegal(PruningModel):
@@ -29,54 +25,41 @@ class Illegal(PruningModel):
 SMALL = {"population": 64, "drafts": 24}
 
 
-class TestPruner(StrategySuite):
-    @pytest.fixture
-    def strategy_factory(self) -> StrategyFactory:
-        return PrunerStrategy
+def drafting(model: PruningModel) -> StrategyFactory:
+    return lambda context: PrunerStrategy(attrs.evolve(context, pruning_model=model))
 
-    @pytest.fixture(
-        params=thinned(
+
+PUBLISHED = {**SMALL, "fidelity": "published"}
+
+
+@pytest.mark.parametrize(
+    "strategy_factory",
+    [
+        *thinned(
             [
-                {**SMALL, "configurations": 200},
-                {**SMALL, "generations": 0, "draft_generations": 0, "measured_ratio": 0.0},
-                {**SMALL, "drafts": 1, "epsilon": 1.0, "sketch_trials": 0},
-                {**SMALL, "fidelity": "published", "refresh": 3, "generations": 3, "epsilon": 0.3},
+                made(PrunerStrategy, **SMALL, configurations=200),
+                made(
+                    PrunerStrategy,
+                    **SMALL,
+                    generations=0,
+                    draft_generations=0,
+                    measured_ratio=0.0,
+                ),
+                made(PrunerStrategy, **{**SMALL, "drafts": 1}, epsilon=1.0, sketch_trials=0),
+                made(PrunerStrategy, **PUBLISHED, refresh=3, generations=3, epsilon=0.3),
             ],
             3,
         ),
-        ids=str,
-    )
-    def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:
-        options: Mapping[str, Any] = request.param
-        return options
-
-
-CASES = [(draft, way) for draft in (KnowingDraft(), Illegal()) for way in ("ours", "published")]
-
-
-class TestPrunerWithDraft(StrategySuite):
-    @pytest.fixture(params=thinned([(case,) for case in CASES], 3))
-    def case(self, request: pytest.FixtureRequest) -> tuple[PruningModel, str]:
-        found: tuple[PruningModel, str] = request.param
-        return found
-
-    @pytest.fixture
-    def strategy_factory(self, case: tuple[PruningModel, str]) -> StrategyFactory:
-        def create(context: StrategyContext) -> PrunerStrategy:
-            return PrunerStrategy(attrs.evolve(context, pruning_model=case[0]))
-
-        return create
-
-    @pytest.fixture
-    def options(self, case: tuple[PruningModel, str]) -> Mapping[str, Any]:
-        return {"fidelity": case[1], **SMALL}
-
-
-class TestMoAPruner(StrategySuite):
-    @pytest.fixture
-    def strategy_factory(self) -> StrategyFactory:
-        return MoAPrunerStrategy
-
-    @pytest.fixture
-    def options(self) -> Mapping[str, Any]:
-        return SMALL
+        *thinned(
+            [
+                made(drafting(draft), **options)
+                for draft in (KnowingDraft(), Illegal())
+                for options in (SMALL, PUBLISHED)
+            ],
+            3,
+        ),
+        made(MoAPrunerStrategy, **SMALL),
+    ],
+)
+class TestPruner(StrategySuite):
+    """Both strategies, with drafts that know the answer, nothing, or that nothing can run."""
