@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies import Pool, StrategyContext
+from autotune.search.strategies import Pool
 from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Matrix
 from autotune_heron.infeasible import InfeasibleRowsStrategy
@@ -65,10 +65,7 @@ class HeronAnnealingStrategy(InfeasibleRowsStrategy[AnnealingOptions]):
     name = "heron-sa"
     options_class: ClassVar[type[RoundOptions]] = AnnealingOptions
 
-    def __init__(self, context: StrategyContext, **given: Any) -> None:
-        """Raises InvalidValueError as :class:`RoundStrategy` does."""
-        super().__init__(context, **given)
-        self._steps = 0
+    _steps = 0
 
     def state(self) -> dict[str, Any]:
         """Return the state of a strategy of rounds, and the number of steps taken."""
