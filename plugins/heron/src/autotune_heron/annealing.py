@@ -81,7 +81,7 @@ class HeronAnnealingStrategy(InfeasibleRowsStrategy[AnnealingOptions]):
         self._steps = int(state["steps"])
 
     def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
-        offspring = Offspring(len(self._sketches))
+        offspring = self._none()
         for index, rows in enumerate(population.matrices):
             children = moved(rows, self._values[index], self._context.rng)
             offspring.note(index, children, rows, rows, self._feasible[index])

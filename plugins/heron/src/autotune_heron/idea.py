@@ -162,7 +162,7 @@ class HeronIdeaStrategy(InfeasibleRowsStrategy[IdeaOptions]):
         parents = population.select(winners)
         mothers, fathers = mates(parents.owners, options.children, rng)
         left, right = parents.select(mothers).matrices, parents.select(fathers).matrices
-        offspring = Offspring(len(self._sketches))
+        offspring = self._none()
         for index, (one, other) in enumerate(zip(left, right, strict=True)):
             if not len(one):
                 continue

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-from attrs import frozen
+from attrs import define, field
 from numpy.typing import NDArray
 
 from autotune.search.strategies import Pool, RecordedStrategy, StrategyContext
@@ -28,16 +28,28 @@ _LOG = logging.getLogger("autotune.search.strategies.heron")
 _Options = TypeVar("_Options", bound=RoundOptions)
 
 
+@define(eq=False)
 class Offspring:
-    """Children of a generation while they are made, and what the report says of them.
+    """Children of one generation, and counts over them.
 
     Attributes:
         rows: Those of each sketch.
+        children: How many were made.
+        distinct: How many of them differ from each other and from all rows of the round before.
+        like_a_parent: How many equal one of their parents.
+        infeasible: How many were infeasible; those that were repaired count too.
+        keys: Mean number of keys that a child shares with its parents; their sum while children
+            are made.
+        sampler_seconds: What making them took.
     """
 
-    def __init__(self, sketches: int) -> None:
-        self.rows: list[list[NDArray[np.int64]]] = [[] for _ in range(sketches)]
-        self.count = self.like_a_parent = self.infeasible = self.shared_keys = 0
+    rows: list[list[NDArray[np.int64]]] = field(repr=False)
+    children: int = 0
+    distinct: int = 0
+    like_a_parent: int = 0
+    infeasible: int = 0
+    keys: float = 0.0
+    sampler_seconds: float = 0.0
 
     def note(
         self,
@@ -49,7 +61,7 @@ class Offspring:
     ) -> None:
         """Add children [n, params] of these parents, feasible or not."""
         self.rows[sketch] += list(children)
-        self.count += len(children)
+        self.children += len(children)
         self.infeasible += int((~feasible.contains(children)).sum())
         same = [(children == parents).all(axis=1) for parents in (mothers, fathers)]
         self.like_a_parent += int((same[0] | same[1]).sum())
@@ -90,7 +102,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         )
         self._values = tuple(map(_values_of, self._feasible))
         self._survivors = CandidateBatch(()).over(self._sketches)
-        self.reports: list[GenerationReport] = []
+        self.reports: list[Offspring] = []
 
     def _checked(self, context: StrategyContext) -> Any:
         return checked_options(self.name, self.options_class, context.options)
@@ -121,6 +133,10 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         """
         super().load_state(state)
         self._survivors = CandidateBatch.of_rows(self._sketches, state["survivors"])
+
+    def _none(self) -> Offspring:
+        """Offspring to which children are added."""
+        return Offspring([[] for _ in self._sketches])
 
     @abstractmethod
     def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
@@ -189,21 +205,14 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         """The population after the next generation, whose children join the pool."""
         began = self._clock()
         offspring = self._children(pool, population)
-        seconds = self._clock() - began
+        offspring.sampler_seconds = self._clock() - began
+        offspring.keys /= max(1, offspring.children)
         children = CandidateBatch.of_rows(self._sketches, offspring.rows)
         before = len(pool.batch)
         pool.add(self._decoded(children))
-        self.reports.append(
-            GenerationReport(
-                children=offspring.count,
-                distinct=len(pool.batch) - before,
-                like_a_parent=offspring.like_a_parent,
-                infeasible=offspring.infeasible,
-                keys=offspring.shared_keys / max(1, offspring.count),
-                sampler_seconds=seconds,
-            )
-        )
-        _LOG.debug("%s: %s", self.name, self.reports[-1])
+        offspring.distinct = len(pool.batch) - before
+        self.reports.append(offspring)
+        _LOG.debug("%s: %s", self.name, offspring)
         return self._next(pool, population, children)
 
     def _picked(self, pool: Pool, n: int) -> list[Candidate]:
@@ -240,24 +249,3 @@ def _values_of(feasible: FeasibleSet) -> tuple[NDArray[np.int64], ...]:
     """The feasible values of each parameter."""
     names = feasible.columns
     return tuple(np.array(feasible.values(name), dtype=np.int64) for name in names)
-
-
-@frozen
-class GenerationReport:
-    """Counts over the children of one generation.
-
-    Attributes:
-        children: How many were made.
-        distinct: How many of them differ from each other and from all rows of the round before.
-        like_a_parent: How many equal one of their parents.
-        infeasible: How many were infeasible; those that were repaired count too.
-        keys: Mean number of keys that a child shares with its parents.
-        sampler_seconds: What making them took.
-    """
-
-    children: int
-    distinct: int
-    like_a_parent: int
-    infeasible: int
-    keys: float
-    sampler_seconds: float

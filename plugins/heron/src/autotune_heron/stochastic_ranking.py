@@ -80,7 +80,7 @@ class HeronStochasticRankingStrategy(InfeasibleRowsStrategy[StochasticRankingOpt
         weights = np.arange(len(ranking), 0, -1, dtype=np.float64)
         count = min(options.parent_count, len(ranking))
         drawn = rng.choice(ranking, size=count, replace=False, p=weights / weights.sum())
-        offspring = Offspring(len(self._sketches))
+        offspring = self._none()
         for index, mothers, fathers in pairs_of(population.select(drawn), options.children, rng):
             children = one_point_children(mothers, fathers, self._values[index], rng)
             self._note(offspring, index, children, mothers, fathers)

@@ -36,9 +36,8 @@ class HeronRandomStrategy(RoundStrategy[RoundOptions]):
     options_class: ClassVar[type[RoundOptions]] = RoundOptions
 
     def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
-        offspring, sample = Offspring(len(self._sketches)), self._sample(self.options.children)
-        offspring.rows, offspring.count = [*map(list, sample.matrices)], len(sample)
-        return offspring
+        sample = self._sample(self.options.children)
+        return Offspring([*map(list, sample.matrices)], len(sample))
 
 
 class HeronStrategy(RoundStrategy[HeronOptions]):
@@ -53,7 +52,7 @@ class HeronStrategy(RoundStrategy[HeronOptions]):
 
     def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
         options, rng = self.options, self._context.rng
-        offspring = Offspring(len(self._sketches))
+        offspring = self._none()
         keys = [self._keys(pool, index) for index in range(len(self._sketches))]
         scores = pool.scores_of(population)
         for index, mothers, fathers in pairs(population, scores, options, rng):
@@ -68,8 +67,8 @@ class HeronStrategy(RoundStrategy[HeronOptions]):
                     options.is_ours,
                     rng,
                 )
-                offspring.count += 1
-                offspring.shared_keys += len(child.shared_keys)
+                offspring.children += 1
+                offspring.keys += len(child.shared_keys)
                 offspring.like_a_parent += _same(child.row, mother) or _same(child.row, father)
                 offspring.rows[index].append(child.row)
         return offspring
@@ -97,13 +96,13 @@ class HeronGeneticStrategy(RoundStrategy[GeneticOptions]):
 
     def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
         rng = self._context.rng
-        offspring = Offspring(len(self._sketches))
+        offspring = self._none()
         scores = pool.scores_of(population)
         for index, mothers, fathers in pairs(population, scores, self.options, rng):
             feasible = self._feasible[index]
             children = one_point_children(mothers, fathers, self._values[index], rng)
             good = feasible.contains(children)
-            offspring.count += len(children)
+            offspring.children += len(children)
             offspring.infeasible += int((~good).sum())
             if self.options.infeasible == "repair":
                 children[~good], good[:] = feasible.nearest(children[~good]), True
@@ -261,7 +260,7 @@ class HeronDecodingStrategy(RoundStrategy[ParentsOptions]):
 
     def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
         rng = self._context.rng
-        offspring = Offspring(len(self._sketches))
+        offspring = self._none()
         scores = pool.scores_of(self._decoded(population))
         for index, mothers, fathers in pairs(population, scores, self.options, rng):
             children = one_point_children(mothers, fathers, self._values[index], rng)
