@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from autotune_felix.options import PUBLISHED, FelixOptions, checked_options
 from autotune_felix.strategy import FelixStrategy
-from bowls import Bowl
+from bowls import Bowl, Reals
 from felix_spaces import space
+from thinning import thinned
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.ir.expressions import const, var
@@ -25,6 +26,7 @@ from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome
 from autotune.targets import preset
 from autotune.testing.reference_backend import ReferenceBackend
+from autotune.testing.strategy_suite import StrategySuite, made
 from autotune.testing.toy_space import ToySpace
 
 
@@ -195,3 +197,46 @@ def test_a_task_with_a_single_candidate_ends() -> None:
     searched = strategy(ToySpace(extent=1))
     assert len(searched.ask(8)) == 2  # One for each sketch.
     assert searched.ask(8) == []
+
+
+SMALL = {"seeds": 4, "steps": 4}
+
+
+def nowhere(rows: Reals, value: Reals, gradient: Reals) -> tuple[Reals, Reals]:
+    return np.full(len(rows), np.nan), gradient
+
+
+def half(rows: Reals, value: Reals, gradient: Reals) -> tuple[Reals, Reals]:
+    bad = rows[:, 0] > 2
+    return np.where(bad, -np.inf, value), np.where(bad[:, None], np.nan, gradient)
+
+
+def felix(context: StrategyContext) -> FelixStrategy:
+    return FelixStrategy(attrs.evolve(context, cost_model=Bowl()))
+
+
+@pytest.mark.parametrize(
+    "strategy_factory",
+    thinned(
+        [
+            made(felix, **SMALL),
+            made(felix, **SMALL, fidelity="published"),
+            made(felix, **SMALL, force="fixed", tournament=1, measured_share=1.0, sketches=1),
+            made(felix, **SMALL, force="matched", rounding="independent", ranking="misaligned"),
+        ],
+        4,
+    ),
+)
+class TestFelix(StrategySuite):
+    """With a model that knows an optimum."""
+
+
+@pytest.mark.parametrize(
+    "strategy_factory",
+    [
+        made(lambda it, bowl=bowl: FelixStrategy(attrs.evolve(it, cost_model=bowl)), **SMALL)
+        for bowl in (Bowl(spoil=nowhere), Bowl(spoil=half))
+    ],
+)
+class TestFelixWithBadPredictions(StrategySuite):
+    """With models that predict no numbers, here or everywhere."""

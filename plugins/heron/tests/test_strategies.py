@@ -17,6 +17,7 @@ from autotune_heron.strategies import (
     importances,
 )
 from numpy.typing import NDArray
+from thinning import thinned
 from toy_parts import KnowingDraft
 
 from autotune.errors import InvalidValueError
@@ -25,6 +26,7 @@ from autotune.models.cost import RandomCostModel
 from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.spaces import FeasibleSet
+from autotune.testing.strategy_suite import StrategySuite, made
 from autotune.testing.toy_space import ToySpace, toy_latencies, toy_outcome
 
 SMALL = {"population": 30, "children": 40, "elite": 5}
@@ -241,3 +243,24 @@ def test_scores_that_are_not_finite_are_left_out() -> None:
     rows = np.array([[1], [1], [2], [2], [2]])
     scores = np.array([1.0, 1.0, 3.0, 3.0, -np.inf])
     assert importances(rows, scores) == pytest.approx([1.0])
+
+
+TINY = {"population": 24, "children": 16, "generations": 2, "elite": 4}
+PAPER = {**TINY, "variant": "paper"}
+HEAD = {**TINY, "variant": "head", "history": 0, "key_share": 1.0, "parents": 1}
+
+
+@pytest.mark.parametrize(
+    "strategy_factory",
+    [
+        *thinned([made(HeronStrategy, **it) for it in (TINY, PAPER, HEAD)], 3),
+        made(HeronRandomStrategy, **TINY),
+        made(HeronGeneticStrategy, **TINY, infeasible="repair"),
+        made(HeronAnnealingStrategy, **PAPER),
+        made(HeronStochasticRankingStrategy, **PAPER),
+        made(HeronDecodingStrategy, **PAPER),
+        made(HeronIdeaStrategy, **PAPER),
+    ],
+)
+class TestHeron(StrategySuite):
+    """Every strategy of this plugin."""

@@ -31,9 +31,10 @@ from autotune.models.training import pairwise_accuracy, score_groups
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.store.records import Outcome
 from autotune.targets import Target
+from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
 from autotune.testing.toy_space import ToySpace, toy_latencies
 
-BATCH = ToySpace(64).sample(300, np.random.default_rng(9))
+BATCH = ToySpace(64).sample(60, np.random.default_rng(9))
 
 
 def _make(model: type[RankingModel], **options: Any) -> RankingModel:
@@ -215,9 +216,6 @@ def test_it_is_small() -> None:
     assert pacm_cpu(ModelContext()).stat().st_size < 4e6
 
 
-BATCH: CandidateBatch = ToySpace(64).sample(60, np.random.default_rng(9))
-
-
 @pytest.fixture(scope="module")
 def trained() -> bytes:
     model = MomentumPaCM(ModelContext(target=TARGET, options={"epochs": 4}))
@@ -314,3 +312,20 @@ def test_without_weights_it_begins_with_random_ones() -> None:
         assert not model.predict(BATCH).any()
     model.update(told(6, 3))
     assert model.predict(BATCH).std() > 0
+
+
+def ranking(cls: type[RankingModel], threads: int = 1, **options: Any) -> CostModelFactory:
+    given = {"epochs": 4, **options}
+    return lambda: cls(ModelContext(target=TARGET, seed=3, threads=threads, options=given))  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "cost_model_factory",
+    [
+        *thinned([ranking(PaCM, fidelity=it) for it in ("ours", "published")], 2),
+        ranking(TenSetMLP, threads=2),
+        *thinned([ranking(MomentumPaCM, period=it) for it in (2, 1)], 2),
+    ],
+)
+class TestRankingModels(TrainableCostModelSuite):
+    """Every cost model of this plugin."""

@@ -16,6 +16,8 @@ from autotune_pruner.strategy import (
     PrunerStrategy,
 )
 from numpy.typing import NDArray
+from thinning import thinned
+from toy_parts import KnowingDraft
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.models import ModelContext
@@ -24,6 +26,7 @@ from autotune.models.pruning import PruningModel
 from autotune.search.strategies import EvolutionaryStrategy, RecordedStrategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
+from autotune.testing.strategy_suite import StrategyFactory, StrategySuite, made
 from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies, toy_outcome
 
 SPACE = ToySpace(extent=64)
@@ -312,3 +315,55 @@ def test_strategies_learn_with_models_of_this_plugin_if_not_told_otherwise() -> 
 def test_the_pruning_model_lists_its_options() -> None:
     [spec] = [spec for spec in plugin.autotune_parts() if spec.kind == "pruning_model"]
     assert spec.options.keys() == attrs.fields_dict(PSAOptions).keys()
+
+
+class Illegal(PruningModel):
+    """A pruning model for which nothing can run."""
+
+    name = "illegal"
+
+    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        return np.full(len(batch), -np.inf)
+
+
+SMALL = {"population": 64, "drafts": 24}
+
+
+def drafting(model: PruningModel) -> StrategyFactory:
+    return lambda context: PrunerStrategy(attrs.evolve(context, pruning_model=model))
+
+
+PUBLISHED = {**SMALL, "fidelity": "published"}
+
+
+@pytest.mark.parametrize(
+    "strategy_factory",
+    [
+        *thinned(
+            [
+                made(PrunerStrategy, **SMALL, configurations=200),
+                made(
+                    PrunerStrategy,
+                    **SMALL,
+                    generations=0,
+                    draft_generations=0,
+                    measured_ratio=0.0,
+                ),
+                made(PrunerStrategy, **{**SMALL, "drafts": 1}, epsilon=1.0, sketch_trials=0),
+                made(PrunerStrategy, **PUBLISHED, refresh=3, generations=3, epsilon=0.3),
+            ],
+            3,
+        ),
+        *thinned(
+            [
+                made(drafting(draft), **options)
+                for draft in (KnowingDraft(), Illegal())
+                for options in (SMALL, PUBLISHED)
+            ],
+            3,
+        ),
+        made(MoAPrunerStrategy, **SMALL),
+    ],
+)
+class TestPruner(StrategySuite):
+    """Both strategies, with drafts that know the answer, nothing, or that nothing can run."""

@@ -11,7 +11,6 @@ from autotune_pruner.networks import PaCMNetwork, RankingNetwork, TenSetNetwork
 from autotune_pruner.programs import Programs, TrainingData, normaliser_of
 from autotune_pruner.ranking_model import Samples
 from autotune_pruner.training import (
-    NOTHING_TO_LEARN,
     History,
     TrainingSettings,
     distinct_rows,
@@ -25,7 +24,7 @@ from autotune_pruner.training import (
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from toy_outcomes import TARGET, crashes, told
+from toy_outcomes import TARGET, told
 
 from autotune.models.cost import Observation
 
@@ -59,15 +58,6 @@ def test_one_seed_gives_one_result_and_another_seed_another() -> None:
     one, again = (_weights(_fitted(data, seed=1, **settings)[0]) for _ in range(2))
     assert one == again
     assert _weights(_fitted(data, seed=2, **settings)[0]) != one
-
-
-@pytest.mark.parametrize("outcomes", [[], crashes(20), told(1)], ids=["none", "failed", "one"])
-def test_what_teaches_nothing_changes_nothing(outcomes: list[Observation]) -> None:
-    torch.manual_seed(0)
-    untouched = _weights(PaCMNetwork())
-    network, history = _fitted(_data(outcomes), validation=0.5)
-    assert history == History(message=NOTHING_TO_LEARN)
-    assert _weights(network) == untouched
 
 
 def test_of_many_tasks_some_are_held_out_whole_and_of_few_some_rows_of_each() -> None:

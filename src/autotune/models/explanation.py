@@ -23,7 +23,15 @@ from autotune.sketches import (
 )
 from autotune.spaces.feasible import build_feasible_set, residuals
 
-__all__ = ["Explanation", "FeatureSlope", "Limit", "Move", "ParamSlope", "explain"]
+__all__ = [
+    "Explanation",
+    "FeatureSlope",
+    "Limit",
+    "Move",
+    "ParamSlope",
+    "explain",
+    "prime_factors",
+]
 
 # A step that is predicted to gain less than this is none that a limit would be named for.
 _WORTH_NAMING = 1.01
@@ -231,7 +239,7 @@ def _steps(sketch: Sketch, row: Sequence[int]) -> Iterator[tuple[int, ...]]:
     products = [item for item in sketch.constraints if isinstance(item, ProductEquals)]
     for product in products:
         for giver in product.factors:
-            for prime in _primes(row[place[giver]]):
+            for prime in prime_factors(row[place[giver]]):
                 for taker in product.factors:
                     if taker != giver:
                         changed = list(row)
@@ -271,16 +279,18 @@ def _with_total(
                     yield tuple(row)
 
 
-def _primes(value: int) -> list[int]:
-    """Distinct prime factors."""
-    found, divisor = [], 2
-    while divisor * divisor <= value:
-        if value % divisor == 0:
-            found.append(divisor)
-            while value % divisor == 0:
-                value //= divisor
+def prime_factors(number: int) -> dict[int, int]:
+    """Multiplicity of every prime of a positive number, ascending."""
+    found: dict[int, int] = {}
+    divisor = 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            found[divisor] = found.get(divisor, 0) + 1
+            number //= divisor
         divisor += 1
-    return [*found, value] if value > 1 else found
+    if number > 1:
+        found[number] = found.get(number, 0) + 1
+    return found
 
 
 def constraint_text(constraint: Constraint) -> str:

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
@@ -28,6 +29,11 @@ from autotune.store.records import Outcome
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 StrategyFactory = Callable[[StrategyContext], Strategy]
+
+
+def made(cls: StrategyFactory, **options: Any) -> StrategyFactory:
+    """A factory of a strategy with these options, for ``parametrize("strategy_factory", ...)``."""
+    return lambda context: cls(attrs.evolve(context, options={**options, **context.options}))
 
 
 class StrategySuite:

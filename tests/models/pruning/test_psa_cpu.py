@@ -131,19 +131,6 @@ def test_more_of_a_machine_is_never_slower(name: str) -> None:
             assert (after <= before * (1 + 1e-12)).all()
 
 
-def test_a_tile_of_one_vector_waits_for_itself() -> None:
-    """An accumulator waits for the latency of each update; eight keep two units busy."""
-    scorer = CpuScorer(TARGET)
-    sketch = next(s for s in SPACES["gemm"].sketches() if s.name == "direct")
-    names = sketch.param_names
-    row = dict.fromkeys(names, 1) | {"C.j.3": 16, "C.k.0": 64}
-    one = row | {"C.i.0": 4, "C.i.1": 24, "C.j.1": 8}
-    eight = row | {"C.i.0": 4, "C.i.1": 3, "C.i.2": 8, "C.j.1": 8}
-    matrix = np.array([[config[name] for name in names] for config in (one, eight)], np.int64)
-    slow, fast = scorer.cycles(sketch, matrix)
-    assert slow > 2.5 * fast
-
-
 def test_rows_of_a_program_in_memory_overlap() -> None:
     """Computing along a row hides early requests and late writes.
 
@@ -169,18 +156,6 @@ def test_rows_of_a_program_in_memory_overlap() -> None:
     assert 1.03 * early < late and 1.03 * late < plain
     norm = [cycles["rms_norm", "row-fusion", choice] for choice in (0, 1)]
     assert plain / early > norm[0] / norm[1]
-
-
-def test_idle_cores_cost() -> None:
-    scorer = CpuScorer(TARGET)
-    sketch = next(s for s in SPACES["gemm"].sketches() if s.name == "direct")
-    names = sketch.param_names
-    row = dict.fromkeys(names, 1) | {"C.j.3": 16, "C.k.0": 64, "C.i.2": 8}
-    busy = row | {"C.i.0": 4, "C.i.1": 3, "C.j.1": 8}
-    idle = row | {"C.i.1": 12, "C.j.1": 8}
-    matrix = np.array([[config[name] for name in names] for config in (busy, idle)], np.int64)
-    fast, slow = scorer.cycles(sketch, matrix)
-    assert slow > 2 * fast
 
 
 def test_a_machine_without_caches_is_all_of_one_speed() -> None:

@@ -53,18 +53,6 @@ def test_a_top_of_failures_only_is_worth_nothing() -> None:
     assert top_k_score([ScoredTask([2, 1], [math.inf, 1e-3])], 1) == 0
 
 
-def test_equal_scores_are_taken_in_any_order() -> None:
-    # One of 1, 2 and 4 ms is drawn: the mean speed is (1 + 1/2 + 1/4) / 3 per ms.
-    task = ScoredTask([0, 0, 0], [4e-3, 1e-3, 2e-3])
-    assert top_k_score([task], 1) == pytest.approx(1.75 / 3)
-    # Of two drawn, the best is 1 ms in two cases of three and 2 ms in the third.
-    assert top_k_score([task], 2) == pytest.approx((1 + 1 + 1 / 2) / 3)
-    assert top_k_score([task], 3) == pytest.approx(1)
-    # What is above the tie is there in any case.
-    above = ScoredTask([1, 0, 0], [2e-3, 1e-3, 4e-3])
-    assert top_k_score([above], 2) == pytest.approx((1 + 1 / 2) / 2)
-
-
 @given(
     st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=1, max_size=6),
     st.integers(1, 6),

@@ -49,24 +49,6 @@ def test_no_list_has_what_strategies_are_compared_by(name: str, task: ListedTask
     assert not benchmarked(task.workload, task.make().parameters)
 
 
-@pytest.mark.parametrize(
-    ("workload", "shape"),
-    [
-        ("gemm", {"m": 512, "n": 512, "k": 512}),
-        ("batch_matmul", {"b": 12, "m": 128, "n": 64, "k": 128}),
-        ("conv2d", {"h": 14, "w": 14, "ci": 256, "co": 256, "pad": 1, "relu": 1}),
-        ("conv2d", {"h": 56, "w": 56, "ci": 64, "co": 128, "pad": 1, "stride": 2, "bias": 1}),
-        ("depthwise_conv2d", {"h": 14, "w": 14, "c": 512, "stride": 2, "pad": 1}),
-        ("softmax", {"m": 512, "n": 512}),
-    ],
-)
-def test_what_strategies_are_compared_by_is_recognised(
-    workload: str, shape: dict[str, int]
-) -> None:
-    made = ListedTask("it", workload, shape).make()
-    assert benchmarked(workload, made.parameters)
-
-
 def _write(folder: Path, **changes: Any) -> str:
     item = {"name": "one", "workload": "gemm", "shape": {"m": 8, "n": 8, "k": 8}}
     data = {"schema": "autotune.tasks", "version": 1, "tasks": [item], **changes}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -117,13 +116,11 @@ def fine_tune(
     """
     tensors, rng = _Tensors.of(data), np.random.default_rng(seed)
     epochs = programs // len(data)
-    step = _stepper(
-        network, tensors, torch.optim.Adam(network.parameters(), rate, weight_decay=_DECAY)
-    )
+    optimiser = torch.optim.Adam(network.parameters(), rate, weight_decay=_DECAY)
     losses: list[float] = []
     best = 0
     for epoch in range(epochs):
-        losses.append(_epoch(step, rng.permutation(len(data))))
+        losses.append(_epoch(network, tensors, optimiser, rng.permutation(len(data))))
         if losses[epoch] < losses[best]:
             best = epoch
         elif epoch - best >= max(1, epochs // 5):
@@ -155,7 +152,6 @@ def pretrain(network: PublishedNetwork, data: Labelled, epochs: int, seed: int) 
     schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optimiser, factor=0.5, patience=_PATIENCE
     )
-    step = _stepper(network, tensors, optimiser, _CLIP)
 
     def judge() -> float:
         with torch.inference_mode():
@@ -163,7 +159,7 @@ def pretrain(network: PublishedNetwork, data: Labelled, epochs: int, seed: int) 
 
     losses, best = [judge()], copy.deepcopy(network.state_dict())
     for _ in range(epochs):
-        _epoch(step, kept[rng.permutation(len(kept))])
+        _epoch(network, tensors, optimiser, kept[rng.permutation(len(kept))], _CLIP)
         losses.append(judge())
         schedule.step(losses[-1])
         if losses[-1] == min(losses):
@@ -172,30 +168,22 @@ def pretrain(network: PublishedNetwork, data: Labelled, epochs: int, seed: int) 
     return losses
 
 
-def _stepper(
+def _epoch(
     network: PublishedNetwork,
     tensors: _Tensors,
     optimiser: torch.optim.Optimizer,
+    order: NDArray[np.int64],
     clip: float | None = None,
-) -> Callable[[NDArray[np.int64]], float]:
-    """Make the function that takes a step on a batch and returns its loss."""
-
-    def step(indices: NDArray[np.int64]) -> float:
+) -> float:
+    """Take a step for each batch of programs in this order; returns the mean loss."""
+    total = 0.0
+    for start in range(0, len(order), BATCH):
+        batch = order[start : start + BATCH]
         optimiser.zero_grad()
-        loss = tensors.loss(network, indices)
+        loss = tensors.loss(network, batch)
         loss.backward()
         if clip is not None:
             nn.utils.clip_grad_norm_(network.parameters(), clip)
         optimiser.step()
-        return float(loss.detach())
-
-    return step
-
-
-def _epoch(step: Callable[[NDArray[np.int64]], float], order: NDArray[np.int64]) -> float:
-    """Mean loss of a pass over programs in this order."""
-    total = 0.0
-    for start in range(0, len(order), BATCH):
-        batch = order[start : start + BATCH]
-        total += step(batch) * len(batch)
+        total += float(loss.detach()) * len(batch)
     return total / max(1, len(order))

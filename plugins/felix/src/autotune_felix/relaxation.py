@@ -19,10 +19,11 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
-from attrs import frozen
+from attrs import astuple, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.models.explanation import prime_factors
 from autotune.nest.relaxed import param_bounds
 from autotune.sketches import Ordinal, Param, ProductEquals, Sketch
 from autotune_felix.simplex import Reals, Whole, project, round_remainders, tangent, uniform_shares
@@ -104,13 +105,7 @@ class Frame:
 
     def select(self, positions: NDArray[np.int64]) -> Frame:
         """Select some of these points."""
-        return Frame(
-            self.base[positions],
-            self.primes[positions],
-            self.mass[positions],
-            self.low[positions],
-            self.high[positions],
-        )
+        return Frame(*(each[positions] for each in astuple(self, recurse=False)))
 
 
 class Relaxation:
@@ -142,17 +137,15 @@ class Relaxation:
             for column, param in enumerate(sketch.params)
             if column not in taken and (knob := _knob(column, param)) is not None
         )
-        tables = [
-            [_table(axis, extent) for extent in sorted(set(axis.extents))] for axis in self.axes
-        ]
         levels = max((len(axis.columns) for axis in self.axes), default=0)
-        primes = max((len(table[0]) for found in tables for table in found), default=0)
+        extents = {extent for axis in self.axes for extent in axis.extents}
+        primes = max((len(prime_factors(extent)) for extent in extents), default=0)
         self._shape = (len(self.axes), primes, levels)
         # The column past the last parameter's is always 1.
         self.levels = np.full((len(self.axes), levels), len(sketch.params), dtype=np.int64)
         for index, axis in enumerate(self.axes):
             self.levels[index, : len(axis.columns)] = axis.columns
-        self._padded = [_padded(found, primes, levels) for found in tables]
+        self._tables = [_tables(axis, primes, levels) for axis in self.axes]
 
     @property
     def size(self) -> int:
@@ -166,7 +159,7 @@ class Relaxation:
             InvalidValueError: an extent is not one that its parameter lists.
         """
         parts = []
-        for axis, tables in zip(self.axes, self._padded, strict=True):
+        for axis, tables in zip(self.axes, self._tables, strict=True):
             extents = np.array(sorted(set(axis.extents)), dtype=np.int64)
             if axis.total is None:
                 choice = np.zeros(len(rows), dtype=np.int64)
@@ -333,59 +326,33 @@ def _knob(column: int, param: Param) -> Knob | None:
     return Knob(column, values, 0 if values[0] else 1)
 
 
-def _table(axis: Axis, extent: int) -> _Table:
-    """Primes of an extent, [primes], their multiplicities, and bounds [primes, levels]."""
-    factors = prime_factors(extent)
-    primes = np.array(list(factors), dtype=np.int64)
-    mass = np.array(list(factors.values()), dtype=np.float64)
-    low = np.zeros((len(primes), len(axis.columns)))
-    high = np.repeat(mass[:, None], len(axis.columns), axis=1)
-    for level, domain in enumerate(axis.domains):
-        if domain is None:
-            continue
-        usable = [value for value in domain if value >= 1 and extent % value == 0]
-        if not usable:
-            continue  # No configuration has this extent, so no point does.
-        found = multiplicities(np.array(usable)[:, None], primes)
-        low[:, level], high[:, level] = found.min(axis=0), found.max(axis=0)
-    # What the other levels need at least, and can take at most.
-    needed = low.sum(axis=1, keepdims=True) - low
-    taken = high.sum(axis=1, keepdims=True) - high
-    multiplicity = mass[:, None]
-    return (
-        primes,
-        mass,
-        np.maximum(low, multiplicity - taken),
-        np.minimum(high, np.maximum(low, multiplicity - needed)),
-    )
+def _tables(axis: Axis, primes: int, levels: int) -> _Table:
+    """Primes of each extent of an axis, [extents, primes], how often, and bounds by level.
 
-
-def _padded(tables: list[_Table], primes: int, levels: int) -> _Table:
-    """The tables of an axis, one for each extent, as arrays [extents, ...] of one size."""
-    n = len(tables)
-    names = np.ones((n, primes), dtype=np.int64)
-    mass = np.zeros((n, primes))
-    low, high = np.zeros((n, primes, levels)), np.zeros((n, primes, levels))
-    for index, (found, multiplicity, least, most) in enumerate(tables):
-        names[index, : len(found)] = found
-        mass[index, : len(found)] = multiplicity
-        low[index, : len(found), : least.shape[1]] = least
-        high[index, : len(found), : most.shape[1]] = most
+    Where there are no more primes or levels, the prime is 1 and the rest 0.
+    """
+    extents = sorted(set(axis.extents))
+    shape = (len(extents), primes)
+    names, mass = np.ones(shape, dtype=np.int64), np.zeros(shape)
+    low, high = np.zeros((*shape, levels)), np.zeros((*shape, levels))
+    for index, extent in enumerate(extents):
+        factors = prime_factors(extent)
+        own = index, slice(len(factors)), slice(len(axis.columns))
+        names[own[:2]], mass[own[:2]] = list(factors), list(factors.values())
+        multiplicity = mass[own[:2]][:, None]
+        least, most = np.zeros_like(low[own]), multiplicity + np.zeros_like(low[own])
+        for level, domain in enumerate(axis.domains):
+            usable = [value for value in domain or () if value >= 1 and extent % value == 0]
+            # Without any no configuration has this extent, so no point does.
+            if usable:
+                found = multiplicities(np.array(usable)[:, None], names[own[:2]])
+                least[:, level], most[:, level] = found.min(axis=0), found.max(axis=0)
+        # What the other levels need at least, and can take at most.
+        needed = least.sum(axis=1, keepdims=True) - least
+        taken = most.sum(axis=1, keepdims=True) - most
+        low[own] = np.maximum(least, multiplicity - taken)
+        high[own] = np.minimum(most, np.maximum(least, multiplicity - needed))
     return names, mass, low, high
-
-
-def prime_factors(number: int) -> dict[int, int]:
-    """Multiplicity of every prime of a positive number, ascending."""
-    found: dict[int, int] = {}
-    divisor = 2
-    while divisor * divisor <= number:
-        while number % divisor == 0:
-            found[divisor] = found.get(divisor, 0) + 1
-            number //= divisor
-        divisor += 1
-    if number > 1:
-        found[number] = found.get(number, 0) + 1
-    return found
 
 
 def multiplicities(numbers: Whole, primes: Whole) -> Whole:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies import Pool, StrategyContext
+from autotune.search.strategies import Pool
 from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Matrix
 from autotune_heron.infeasible import InfeasibleRowsStrategy
@@ -65,10 +65,7 @@ class HeronAnnealingStrategy(InfeasibleRowsStrategy[AnnealingOptions]):
     name = "heron-sa"
     options_class: ClassVar[type[RoundOptions]] = AnnealingOptions
 
-    def __init__(self, context: StrategyContext, **given: Any) -> None:
-        """Raises InvalidValueError as :class:`RoundStrategy` does."""
-        super().__init__(context, **given)
-        self._steps = 0
+    _steps = 0
 
     def state(self) -> dict[str, Any]:
         """Return the state of a strategy of rounds, and the number of steps taken."""
@@ -83,14 +80,11 @@ class HeronAnnealingStrategy(InfeasibleRowsStrategy[AnnealingOptions]):
         super().load_state(state)
         self._steps = int(state["steps"])
 
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
-        offspring = []
-        for rows, values, feasible in zip(
-            population.matrices, self._values, self._feasible, strict=True
-        ):
-            each = Offspring()
-            each.note(moved(rows, values, self._context.rng), rows, rows, feasible)
-            offspring.append(each)
+    def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
+        offspring = self._none()
+        for index, rows in enumerate(population.matrices):
+            children = moved(rows, self._values[index], self._context.rng)
+            offspring.note(index, children, rows, rows, self._feasible[index])
         return offspring
 
     def _next(

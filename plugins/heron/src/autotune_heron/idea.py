@@ -155,29 +155,24 @@ class HeronIdeaStrategy(InfeasibleRowsStrategy[IdeaOptions]):
     name = "heron-idea"
     options_class: ClassVar[type[RoundOptions]] = IdeaOptions
 
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
         options, rng = self.options, self._context.rng
         order = self._order(pool, population, len(population))
         winners = order[rng.integers(len(order), size=(2, options.children)).min(axis=0)]
         parents = population.select(winners)
         mothers, fathers = mates(parents.owners, options.children, rng)
         left, right = parents.select(mothers).matrices, parents.select(fathers).matrices
-        offspring = []
+        offspring = self._none()
         for index, (one, other) in enumerate(zip(left, right, strict=True)):
+            if not len(one):
+                continue
             values = self._values[index]
-            each = Offspring()
-            if len(one):
-                mixed = simulated_binary(
-                    one.astype(np.float64),
-                    other.astype(np.float64),
-                    options.crossover_index,
-                    rng,
-                )
-                ranges = np.array([np.ptp(it) for it in values], dtype=np.float64)
-                chance = options.mutation_probability
-                mixed = mutated(mixed, ranges, options.mutation_index, chance, rng)
-                self._note(each, index, snapped(mixed, values), one, other)
-            offspring.append(each)
+            mother, father = one.astype(np.float64), other.astype(np.float64)
+            mixed = simulated_binary(mother, father, options.crossover_index, rng)
+            ranges = np.array([np.ptp(it) for it in values], dtype=np.float64)
+            chance = options.mutation_probability
+            mixed = mutated(mixed, ranges, options.mutation_index, chance, rng)
+            self._note(offspring, index, snapped(mixed, values), one, other)
         return offspring
 
     def _next(

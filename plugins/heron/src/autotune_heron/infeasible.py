@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies import StrategyContext
-from autotune.sketches import CandidateBatch
+from autotune.nest import Tape
+from autotune.sketches import CandidateBatch, Sketch, per_sketch
 from autotune.sketches.candidates import Matrix
 from autotune.spaces.feasible import residual_tape
 from autotune_heron.options import RoundOptions
@@ -31,39 +32,30 @@ class InfeasibleRowsStrategy(RoundStrategy[_Options]):
     off that what they would compute cannot be counted are lost.
     """
 
-    def __init__(self, context: StrategyContext, **given: Any) -> None:
-        """Raises InvalidValueError as :class:`RoundStrategy` does."""
-        super().__init__(context, **given)
-        self._residuals = tuple(
-            residual_tape(sketch.param_names, sketch.constraints) for sketch in self._sketches
-        )
-
     def _is_feasible(self, batch: CandidateBatch) -> NDArray[np.bool_]:
-        parts = [
-            feasible.contains(matrix)
-            for feasible, matrix in zip(self._feasible, batch.matrices, strict=True)
-        ]
-        return np.concatenate([np.zeros(0, dtype=np.bool_), *parts])
+        return self._space.contains(batch)
 
     def _note(
-        self, each: Offspring, sketch: int, children: Matrix, mothers: Matrix, fathers: Matrix
+        self, offspring: Offspring, sketch: int, children: Matrix, mothers: Matrix, fathers: Matrix
     ) -> None:
-        """Add the children that can be scored to the offspring of a sketch."""
+        """Add the children of a sketch that can be scored."""
         feasible = self._feasible[sketch]
         kept = is_computable(children) | feasible.contains(children)
-        each.note(children[kept], mothers[kept], fathers[kept], feasible)
+        offspring.note(sketch, children[kept], mothers[kept], fathers[kept], feasible)
 
     def _residuals_of(self, batch: CandidateBatch) -> list[NDArray[np.int64]]:
         """For each sketch, by how much rows violate its constraints, [n, constraints]."""
-        return [
-            tape.evaluate(matrix)
-            for tape, matrix in zip(self._residuals, batch.matrices, strict=True)
-        ]
+        return [_tape(sketch).evaluate(matrix) for sketch, matrix in batch.parts]
 
     def _violations(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Sum of the residuals of each row, [n]; 0 for feasible rows only."""
         parts = [found.sum(axis=1, dtype=np.float64) for found in self._residuals_of(batch)]
         return np.concatenate([np.zeros(0), *parts])
+
+
+@partial(per_sketch, exact=True)
+def _tape(sketch: Sketch) -> Tape:
+    return residual_tape(sketch.param_names, sketch.constraints)
 
 
 def is_computable(rows: Matrix) -> NDArray[np.bool_]:

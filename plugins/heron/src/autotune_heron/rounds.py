@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-from attrs import frozen
+from attrs import define, field
 from numpy.typing import NDArray
 
 from autotune.search.strategies import Pool, RecordedStrategy, StrategyContext
@@ -28,19 +28,40 @@ _LOG = logging.getLogger("autotune.search.strategies.heron")
 _Options = TypeVar("_Options", bound=RoundOptions)
 
 
+@define(eq=False)
 class Offspring:
-    """Children of one sketch while they are made, and what the report says of them."""
+    """Children of one generation, and counts over them.
 
-    def __init__(self) -> None:
-        self.rows: list[NDArray[np.int64]] = []
-        self.count = self.like_a_parent = self.infeasible = self.shared_keys = 0
+    Attributes:
+        rows: Those of each sketch.
+        children: How many were made.
+        distinct: How many of them differ from each other and from all rows of the round before.
+        like_a_parent: How many equal one of their parents.
+        infeasible: How many were infeasible; those that were repaired count too.
+        keys: Mean number of keys that a child shares with its parents; their sum while children
+            are made.
+        sampler_seconds: What making them took.
+    """
+
+    rows: list[list[NDArray[np.int64]]] = field(repr=False)
+    children: int = 0
+    distinct: int = 0
+    like_a_parent: int = 0
+    infeasible: int = 0
+    keys: float = 0.0
+    sampler_seconds: float = 0.0
 
     def note(
-        self, children: Matrix, mothers: Matrix, fathers: Matrix, feasible: FeasibleSet
+        self,
+        sketch: int,
+        children: Matrix,
+        mothers: Matrix,
+        fathers: Matrix,
+        feasible: FeasibleSet,
     ) -> None:
         """Add children [n, params] of these parents, feasible or not."""
-        self.rows += list(children)
-        self.count += len(children)
+        self.rows[sketch] += list(children)
+        self.children += len(children)
         self.infeasible += int((~feasible.contains(children)).sum())
         same = [(children == parents).all(axis=1) for parents in (mothers, fathers)]
         self.like_a_parent += int((same[0] | same[1]).sum())
@@ -81,7 +102,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         )
         self._values = tuple(map(_values_of, self._feasible))
         self._survivors = CandidateBatch(()).over(self._sketches)
-        self.reports: list[GenerationReport] = []
+        self.reports: list[Offspring] = []
 
     def _checked(self, context: StrategyContext) -> Any:
         return checked_options(self.name, self.options_class, context.options)
@@ -113,9 +134,13 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         super().load_state(state)
         self._survivors = CandidateBatch.of_rows(self._sketches, state["survivors"])
 
+    def _none(self) -> Offspring:
+        """Offspring to which children are added."""
+        return Offspring([[] for _ in self._sketches])
+
     @abstractmethod
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
-        """Children of a generation, for each sketch; ``population`` is not empty.
+    def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
+        """Children of a generation; ``population`` is not empty.
 
         What :meth:`_decoded` makes of it is in the pool.
         """
@@ -180,22 +205,14 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         """The population after the next generation, whose children join the pool."""
         began = self._clock()
         offspring = self._children(pool, population)
-        seconds = self._clock() - began
-        children = CandidateBatch.of_rows(self._sketches, [each.rows for each in offspring])
+        offspring.sampler_seconds = self._clock() - began
+        offspring.keys /= max(1, offspring.children)
+        children = CandidateBatch.of_rows(self._sketches, offspring.rows)
         before = len(pool.batch)
         pool.add(self._decoded(children))
-        made = sum(each.count for each in offspring)
-        self.reports.append(
-            GenerationReport(
-                children=made,
-                distinct=len(pool.batch) - before,
-                like_a_parent=sum(each.like_a_parent for each in offspring),
-                infeasible=sum(each.infeasible for each in offspring),
-                keys=sum(each.shared_keys for each in offspring) / max(1, made),
-                sampler_seconds=seconds,
-            )
-        )
-        _LOG.debug("%s: %s", self.name, self.reports[-1])
+        offspring.distinct = len(pool.batch) - before
+        self.reports.append(offspring)
+        _LOG.debug("%s: %s", self.name, offspring)
         return self._next(pool, population, children)
 
     def _picked(self, pool: Pool, n: int) -> list[Candidate]:
@@ -232,24 +249,3 @@ def _values_of(feasible: FeasibleSet) -> tuple[NDArray[np.int64], ...]:
     """The feasible values of each parameter."""
     names = feasible.columns
     return tuple(np.array(feasible.values(name), dtype=np.int64) for name in names)
-
-
-@frozen
-class GenerationReport:
-    """Counts over the children of one generation.
-
-    Attributes:
-        children: How many were made.
-        distinct: How many of them differ from each other and from all rows of the round before.
-        like_a_parent: How many equal one of their parents.
-        infeasible: How many were infeasible; those that were repaired count too.
-        keys: Mean number of keys that a child shares with its parents.
-        sampler_seconds: What making them took.
-    """
-
-    children: int
-    distinct: int
-    like_a_parent: int
-    infeasible: int
-    keys: float
-    sampler_seconds: float

@@ -68,7 +68,7 @@ class HeronStochasticRankingStrategy(InfeasibleRowsStrategy[StochasticRankingOpt
     name = "heron-srga"
     options_class: ClassVar[type[RoundOptions]] = StochasticRankingOptions
 
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
         options, rng = self.options, self._context.rng
         ranking = stochastic_ranking(
             pool.scores_of(population),
@@ -80,8 +80,8 @@ class HeronStochasticRankingStrategy(InfeasibleRowsStrategy[StochasticRankingOpt
         weights = np.arange(len(ranking), 0, -1, dtype=np.float64)
         count = min(options.parent_count, len(ranking))
         drawn = rng.choice(ranking, size=count, replace=False, p=weights / weights.sum())
-        offspring = [Offspring() for _ in self._sketches]
+        offspring = self._none()
         for index, mothers, fathers in pairs_of(population.select(drawn), options.children, rng):
             children = one_point_children(mothers, fathers, self._values[index], rng)
-            self._note(offspring[index], index, children, mothers, fathers)
+            self._note(offspring, index, children, mothers, fathers)
         return offspring

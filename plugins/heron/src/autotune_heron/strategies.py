@@ -35,13 +35,9 @@ class HeronRandomStrategy(RoundStrategy[RoundOptions]):
     name = "heron-random"
     options_class: ClassVar[type[RoundOptions]] = RoundOptions
 
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
-        offspring = []
-        for matrix in self._sample(self.options.children).matrices:
-            each = Offspring()
-            each.rows, each.count = list(matrix), len(matrix)
-            offspring.append(each)
-        return offspring
+    def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
+        sample = self._sample(self.options.children)
+        return Offspring([*map(list, sample.matrices)], len(sample))
 
 
 class HeronStrategy(RoundStrategy[HeronOptions]):
@@ -54,13 +50,12 @@ class HeronStrategy(RoundStrategy[HeronOptions]):
     name = "heron"
     options_class: ClassVar[type[RoundOptions]] = HeronOptions
 
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
         options, rng = self.options, self._context.rng
-        offspring = [Offspring() for _ in self._sketches]
+        offspring = self._none()
         keys = [self._keys(pool, index) for index in range(len(self._sketches))]
         scores = pool.scores_of(population)
         for index, mothers, fathers in pairs(population, scores, options, rng):
-            each = offspring[index]
             for mother, father in zip(mothers, fathers, strict=True):
                 dropped = int(rng.geometric(0.5)) if options.drops_several else 1
                 child = make_child(
@@ -72,10 +67,10 @@ class HeronStrategy(RoundStrategy[HeronOptions]):
                     options.is_ours,
                     rng,
                 )
-                each.count += 1
-                each.shared_keys += len(child.shared_keys)
-                each.like_a_parent += _is_one_of(child.row, mother, father)
-                each.rows.append(child.row)
+                offspring.children += 1
+                offspring.keys += len(child.shared_keys)
+                offspring.like_a_parent += _same(child.row, mother) or _same(child.row, father)
+                offspring.rows[index].append(child.row)
         return offspring
 
     def _keys(self, pool: Pool, sketch: int) -> list[int]:
@@ -99,25 +94,22 @@ class HeronGeneticStrategy(RoundStrategy[GeneticOptions]):
     name = "heron-ga"
     options_class: ClassVar[type[RoundOptions]] = GeneticOptions
 
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
         rng = self._context.rng
-        offspring = [Offspring() for _ in self._sketches]
+        offspring = self._none()
         scores = pool.scores_of(population)
         for index, mothers, fathers in pairs(population, scores, self.options, rng):
-            each, feasible = offspring[index], self._feasible[index]
+            feasible = self._feasible[index]
             children = one_point_children(mothers, fathers, self._values[index], rng)
             good = feasible.contains(children)
-            each.count, each.infeasible = len(children), int((~good).sum())
+            offspring.children += len(children)
+            offspring.infeasible += int((~good).sum())
             if self.options.infeasible == "repair":
                 children[~good], good[:] = feasible.nearest(children[~good]), True
-            each.rows = list(children[good])
+            offspring.rows[index] = list(children[good])
             same = [(children == parents).all(axis=1) for parents in (mothers, fathers)]
-            each.like_a_parent = int((good & (same[0] | same[1])).sum())
+            offspring.like_a_parent += int((good & (same[0] | same[1])).sum())
         return offspring
-
-
-def _is_one_of(row: NDArray[np.int64], *others: NDArray[np.int64]) -> bool:
-    return any(np.array_equal(row, other) for other in others)
 
 
 def importances(matrix: Matrix, scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -266,11 +258,11 @@ class HeronDecodingStrategy(RoundStrategy[ParentsOptions]):
             ],
         )
 
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> Offspring:
         rng = self._context.rng
-        offspring = [Offspring() for _ in self._sketches]
+        offspring = self._none()
         scores = pool.scores_of(self._decoded(population))
         for index, mothers, fathers in pairs(population, scores, self.options, rng):
             children = one_point_children(mothers, fathers, self._values[index], rng)
-            offspring[index].note(children, mothers, fathers, self._feasible[index])
+            offspring.note(index, children, mothers, fathers, self._feasible[index])
         return offspring

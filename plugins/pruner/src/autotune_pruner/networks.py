@@ -113,7 +113,7 @@ class RankingNetwork(nn.Module):  # type: ignore[misc]
         return self.rank(summed, tuple(gathered(table, places) for table in tables))
 
     def encode_accesses(self, dataflow: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Encode each access by itself; nothing if the network reads no data flow.
+        """Encode each access by itself; by default nothing, as the network reads no data flow.
 
         Args:
             dataflow: ``[m, 23]``.
@@ -121,7 +121,7 @@ class RankingNetwork(nn.Module):  # type: ignore[misc]
         Returns:
             Tensors ``[m, groups, width]``.
         """
-        raise NotImplementedError
+        return ()
 
     def rank(self, summed: torch.Tensor, accesses: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """Scores ``[n]``.
@@ -159,18 +159,12 @@ class PaCMNetwork(RankingNetwork):
 
     def rank(self, summed: torch.Tensor, accesses: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """See :class:`RankingNetwork`."""
-        fused = self.fuse(torch.cat([summed, self._flow_of(accesses)], dim=1))
+        fused = self.fuse(torch.cat([summed, self.flow(accesses)], dim=1))
         scores: torch.Tensor = self.head(self.norm(fused))
         return scores
 
-    def flow(self, dataflow: torch.Tensor) -> torch.Tensor:
-        """The data-flow branch: ``[n, 8, 23]`` to ``[n, 128]``."""
-        rows = dataflow.flatten(0, 1)
-        places = torch.arange(len(rows), device=rows.device).view(-1, FLOW_LENGTH)
-        encoded, projected = self.encode_accesses(rows)
-        return self._flow_of((gathered(encoded, places), gathered(projected, places)))
-
-    def _flow_of(self, accesses: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    def flow(self, accesses: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """The data-flow branch: ``[n, 128]`` of encoded accesses."""
         encoded, projected = accesses
         encoded = encoded.squeeze(1)
         return encoded.sum(dim=1) + summed_attention(self.attention, encoded, projected)
@@ -184,10 +178,6 @@ class TenSetNetwork(RankingNetwork):
         self.statement_encoder = _encoder(STATEMENT_WIDTH, HIDDEN, HIDDEN)
         self.dataflow_encoder = None
         self.head = _Head()
-
-    def encode_accesses(self, dataflow: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Nothing."""
-        return ()
 
     def rank(self, summed: torch.Tensor, accesses: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """See :class:`RankingNetwork`."""

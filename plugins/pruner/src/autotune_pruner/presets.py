@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from autotune.plugins import Context
 from autotune.plugins.spec import Preset
@@ -32,50 +32,6 @@ _LOADED = (
 )
 
 
-def pruner_published(_context: Context) -> Preset:
-    """The search of the released code with a cost model that learns during the run."""
-    return _published(
-        "pruner-published",
-        "Pruner (ASPLOS'25) as its released code searches",
-        cost_model=("pacm", _PUBLISHED),
-    )
-
-
-def moa_pruner_published(_context: Context) -> Preset:
-    """The same with a cost model that adapts what it knows of another target."""
-    return _published(
-        "moa-pruner-published",
-        "MoA-Pruner (ASPLOS'25) as its released code searches",
-        strategy=("moa-pruner", _PUBLISHED),
-        cost_model=("moa-pacm", {"epochs": 50}),
-        loaded="pacm-cpu",
-    )
-
-
-def pruner_offline(_context: Context) -> Preset:
-    """The same with a cost model that was trained beforehand, and learns nothing more."""
-    return _published(
-        "pruner-offline",
-        "Pruner (ASPLOS'25) in the offline mode of its released code",
-        "the weights are not fine-tuned on recorded programs of the target beforehand",
-        cost_model=("pacm", {"learn": False}),
-        loaded="pacm-cpu",
-    )
-
-
-def pruner_finetune(_context: Context) -> Preset:
-    """The same with a cost model that goes on learning from what it was trained to beforehand."""
-    return _published(
-        "pruner-finetune",
-        "Pruner (ASPLOS'25) with weights that are fine-tuned to the target",
-        "weights are fine-tuned on the outcomes of the run, after every round and from those "
-        "of the file, and not on recorded programs of the target beforehand",
-        "with Adam, not with plain gradient descent",
-        cost_model=("pacm", {"epochs": 50, "growth": 1.0}),
-        loaded="pacm-cpu",
-    )
-
-
 def _published(
     name: str,
     source: str,
@@ -83,8 +39,8 @@ def _published(
     cost_model: tuple[str, Mapping[str, object]],
     strategy: tuple[str, Mapping[str, object]] = ("pruner", _PUBLISHED),
     loaded: str | None = None,
-) -> Preset:
-    """A preset of rounds of ten; ``own`` are differences that the others do not have."""
+) -> Callable[[Context], Preset]:
+    """Maker of a preset of rounds of ten; ``own`` are differences that the others do not have."""
     parts = {
         "strategy": strategy,
         "cost_model": cost_model,
@@ -92,4 +48,41 @@ def _published(
         "task_scheduler": "gradient",
     }
     differences = (*own, *(_DIFFERENCES if loaded is None else _LOADED))
-    return Preset(name, source, parts, 10, differences, loaded)
+    return lambda _context: Preset(name, source, parts, 10, differences, loaded)
+
+
+pruner_published = _published(
+    "pruner-published",
+    "Pruner (ASPLOS'25) as its released code searches",
+    cost_model=("pacm", _PUBLISHED),
+)
+"""The search of the released code with a cost model that learns during the run."""
+
+moa_pruner_published = _published(
+    "moa-pruner-published",
+    "MoA-Pruner (ASPLOS'25) as its released code searches",
+    strategy=("moa-pruner", _PUBLISHED),
+    cost_model=("moa-pacm", {"epochs": 50}),
+    loaded="pacm-cpu",
+)
+"""The same with a cost model that adapts what it knows of another target."""
+
+pruner_offline = _published(
+    "pruner-offline",
+    "Pruner (ASPLOS'25) in the offline mode of its released code",
+    "the weights are not fine-tuned on recorded programs of the target beforehand",
+    cost_model=("pacm", {"learn": False}),
+    loaded="pacm-cpu",
+)
+"""The same with a cost model that was trained beforehand, and learns nothing more."""
+
+pruner_finetune = _published(
+    "pruner-finetune",
+    "Pruner (ASPLOS'25) with weights that are fine-tuned to the target",
+    "weights are fine-tuned on the outcomes of the run, after every round and from those "
+    "of the file, and not on recorded programs of the target beforehand",
+    "with Adam, not with plain gradient descent",
+    cost_model=("pacm", {"epochs": 50, "growth": 1.0}),
+    loaded="pacm-cpu",
+)
+"""The same with a cost model that goes on learning from what it was trained to beforehand."""

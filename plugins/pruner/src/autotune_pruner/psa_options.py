@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.models import ModelContext
-from autotune.models.pruning import PSA, PruningModel
+from autotune.models.pruning import PSA
 from autotune.models.pruning.psa_gpu import FORMULAS, PublishedGpu, published_gpu, symbol_tape
 from autotune.models.pruning.psa_symbols import PUBLISHED_SYMBOLS
 from autotune.plugins.options import option, read_options
@@ -46,7 +46,7 @@ class PSAOptions:
         return tuple(name for name in names if not getattr(self, name))
 
 
-class ConfigurablePSA(PruningModel):
+class ConfigurablePSA(PSA):
     """PSA with any of its formulas, figures and terms.
 
     With all terms it is the pruning model ``psa`` of the core, native code included. Without some
@@ -67,34 +67,29 @@ class ConfigurablePSA(PruningModel):
 
     def __init__(self, context: ModelContext) -> None:
         self._target = target = context.target
-        self._options = read_options(f"pruning model {self.name!r}", PSAOptions, context.options)
-        self._whole: PSA | None = None
-        formula, gpu_spec = self._options.formula, self._options.gpu_spec or None
+        self._options = options = read_options(
+            f"pruning model {self.name!r}", PSAOptions, context.options
+        )
+        given = {"formula": options.formula, "gpu_spec": options.gpu_spec}
         if target.kind != "cuda":
-            if self._options != PSAOptions():
+            if options != PSAOptions():
                 raise UnsupportedTarget(
                     f"options of the pruning model {self.name!r} are for GPUs; target "
                     f"{target.name!r} is of kind {target.kind!r}"
                 )
-            self._whole = PSA(ModelContext(target=target))
-            return
-        if not self._options.left_out:
-            given = {"formula": formula, "gpu_spec": self._options.gpu_spec}
-            self._whole = PSA(ModelContext(target=target, options=given))
-            return
-        if formula != "published":
-            raise InvalidValueError(
-                f"terms ({', '.join(self._options.left_out)}) can be switched off in the "
-                f"published formula only, not in the {formula} one"
-            )
-        self._gpu = published_gpu(target, gpu_spec)
+            given = {}
+        elif options.left_out:
+            if options.formula != "published":
+                raise InvalidValueError(
+                    f"terms ({', '.join(options.left_out)}) can be switched off in the "
+                    f"published formula only, not in the {options.formula} one"
+                )
+            self._gpu = published_gpu(target, options.gpu_spec or None)
+        super().__init__(ModelContext(target=target, options=given))
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n], one over estimated milliseconds; higher is better."""
-        if self._whole is not None:
-            return self._whole.score(batch)
-        parts = [self._scores(sketch, matrix) for sketch, matrix in batch.parts]
-        return np.concatenate([np.zeros(0), *parts])
+        return batch.each(self._scores) if self._options.left_out else super().score(batch)
 
     def _scores(self, sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.float64]:
         tape, maxima = symbol_tape(sketch, self._target, "published")

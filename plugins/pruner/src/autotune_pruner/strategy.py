@@ -549,39 +549,29 @@ def best_distinct(
     known: set[bytes] = set()
     step = max(2 * limit, 64)
     for start in range(0, len(order), step):
-        for position, key in _unasked(scored.batch, order[start : start + step], history, columns):
-            if key not in known:
-                known.add(key)
+        positions = order[start : start + step]
+        rows = scored.batch.select(positions)
+        asked, keys = history.is_asked(rows), _compared(rows, columns).keys
+        # Selected rows are grouped by sketch: this is where each of the positions went.
+        owners = np.argsort(scored.batch.owners[positions], kind="stable")
+        places = np.argsort(owners, kind="stable").tolist()
+        for position, place in zip(positions.tolist(), places, strict=True):
+            if len(found) < limit and not asked[place] and keys[place] not in known:
+                known.add(keys[place])
                 found.append(position)
-                if len(found) == limit:
-                    return np.array(found, dtype=np.int64)
+        if len(found) == limit:
+            break
     return np.array(found, dtype=np.int64)
 
 
-def _unasked(
-    batch: CandidateBatch,
-    positions: Positions,
-    history: History,
-    columns: Sequence[NDArray[np.bool_]] | None,
-) -> list[tuple[int, bytes]]:
-    """Positions that were not asked for, with what tells their rows apart."""
-    chosen = batch.select(positions)
-    asked = history.is_asked(chosen)
-    if columns is not None:
-        chosen = CandidateBatch(
-            tuple(
-                (sketch, np.where(mask, matrix, 0))
-                for mask, (sketch, matrix) in zip(columns, chosen.parts, strict=True)
-            )
-        )
-    # Selected rows are grouped by sketch: this is where each of the positions went.
-    places = np.argsort(np.argsort(batch.owners[positions], kind="stable"), kind="stable")
-    keys = chosen.keys
-    return [
-        (position, keys[place])
-        for position, place in zip(positions.tolist(), places.tolist(), strict=True)
-        if not asked[place]
-    ]
+def _compared(
+    batch: CandidateBatch, columns: Sequence[NDArray[np.bool_]] | None
+) -> CandidateBatch:
+    """The rows with zeros in what does not tell them apart."""
+    if columns is None:
+        return batch
+    parts = zip(columns, batch.parts, strict=True)
+    return CandidateBatch(tuple((it, np.where(mask, rows, 0)) for mask, (it, rows) in parts))
 
 
 def roulette(

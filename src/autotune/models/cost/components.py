@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import frozen
-
 from autotune.ir.expressions import IntExpr, const, less, maximum, minimum, nontrivial, select
 from autotune.models.pruning.psa_cpu import (
     CpuMachine,
@@ -72,25 +70,15 @@ def cpu_components(sketch: Sketch, target: Target) -> tuple[IntExpr, ...]:
     return (*totals, const(launch))
 
 
-@frozen
-class _Depth:
-    """Quantities at one depth of a statement.
+class _StatementModel:
+    """Model of a statement; depths are counted without loops that never repeat.
 
     Attributes:
-        index: Loops outside, those that never repeat included.
+        index: Loops outside each depth, those that never repeat included.
         outside: Iterations of the loops outside.
         inside: Vector statements inside, for each iteration outside.
         chain: Updates of one element inside.
     """
-
-    index: int
-    outside: IntExpr
-    inside: IntExpr
-    chain: IntExpr
-
-
-class _StatementModel:
-    """Model of a statement; depths are counted without loops that never repeat."""
 
     def __init__(
         self, nest: LoopNest, statement: Statement, facts: StatementSymbols, machine: CpuMachine
@@ -101,12 +89,13 @@ class _StatementModel:
         self.iterations = [statement.iterations(index) for index in kept]
         self.lanes = self.loops[facts.vector].extent if facts.vector >= 0 else const(1)
         self.vectors = maximum(self.lanes, facts.lanes) // facts.lanes
-        self.depths = self._depths([0, *(index + 1 for index in kept)])
+        self.index = [0, *(index + 1 for index in kept)]
+        self.outside, self.inside, self.chain = self._counts()
         self.brought = {
             buffer: reloads(nest, statement, buffer) for buffer in buffers_of(statement)
         }
 
-    def _depths(self, indices: Sequence[int]) -> list[_Depth]:
+    def _counts(self) -> tuple[list[IntExpr], list[IntExpr], list[IntExpr]]:
         outside = [const(1)]
         for count in self.iterations:
             outside.append(outside[-1] * count)
@@ -115,7 +104,7 @@ class _StatementModel:
             extent = self.iterations[place]
             inside.insert(0, inside[0] if place == self.facts.vector else inside[0] * extent)
             chain.insert(0, chain[0] * extent if self.facts.reduces[place] else chain[0])
-        return [_Depth(*each) for each in zip(indices, outside, inside, chain, strict=True)]
+        return outside, inside, chain
 
     def shared(self, cost: IntExpr) -> IntExpr:
         """Share of a cost that each core has; at most all cores can be busy."""
@@ -134,7 +123,7 @@ class _StatementModel:
         chosen = const(1)
         while place > 0 and not self.facts.parallel[place - 1]:
             place -= 1
-            chosen = chosen * less(self.depths[place].inside * size, limit + 1)
+            chosen = chosen * less(self.inside[place] * size, limit + 1)
             outer = self._cycles_at(place)
             found = [select(chosen, new, old) for new, old in zip(outer, found, strict=True)]
         return found[0], found[1], found[2]
@@ -149,22 +138,23 @@ class _StatementModel:
 
     def _cycles_at(self, place: int) -> list[IntExpr]:
         """Arithmetic, loops and spills where the straight-line body is inside a depth."""
-        facts, machine, at = self.facts, self.machine, self.depths[place]
+        facts, machine = self.facts, self.machine
+        outside, inside, chain = self.outside[place], self.inside[place], self.chain[place]
         carried = place > 0 and bool(facts.reduces[place - 1])
         loads, accumulators = const(0), const(1)
         for buffer, meets in zip(buffers_of(self.statement), facts.meets, strict=True):
-            count = region_elements(self.statement, buffer, at.index)
+            count = region_elements(self.statement, buffer, self.index[place])
             if facts.vector >= 0 and meets == Reads.CONTIGUOUS:
                 count = count * self.vectors // self.lanes
             if buffer == buffers_of(self.statement)[facts.written]:
                 accumulators = count
             else:
                 loads = loads + count
-        issue = at.inside * max(1, round(CYCLE * facts.work / machine.fma_units))
+        issue = inside * max(1, round(CYCLE * facts.work / machine.fma_units))
         if facts.calls:
             wide = maximum(self.lanes, 2 * facts.narrow) // (2 * facts.narrow)
             calls = round(CYCLE * facts.calls * (machine.wide_call if wide.value != 1 else 1.0))
-            issue = issue + at.inside * self.lanes * calls // self.vectors
+            issue = issue + inside * self.lanes * calls // self.vectors
         registers = round(machine.vector_registers)
         per_load = round(CYCLE / machine.loads_per_cycle)
         store = accumulators * round(CYCLE / machine.stores_per_cycle)
@@ -176,16 +166,16 @@ class _StatementModel:
             store = leaves * store + 1
         busy = self._contended((issue, load, store))
         if carried:
-            busy = maximum(busy, at.chain * round(machine.latency * CYCLE))
+            busy = maximum(busy, chain * round(machine.latency * CYCLE))
         spilled = const(1)
-        if carried or at.chain.value != 1:
+        if carried or chain.value != 1:
             # What is beyond the registers, and smooth where it begins.
             excess = maximum(accumulators + 2, registers) - registers
-            spilled = excess * at.chain * round(machine.spill * CYCLE) + 1
-        entered = self.depths[place - 1].outside if place else const(1)
-        turns = at.outside * round(machine.iteration * CYCLE)
+            spilled = excess * chain * round(machine.spill * CYCLE) + 1
+        entered = self.outside[place - 1] if place else const(1)
+        turns = outside * round(machine.iteration * CYCLE)
         loops = turns + entered * round(machine.entry * CYCLE)
-        return [at.outside * busy, loops, at.outside * spilled]
+        return [outside * busy, loops, outside * spilled]
 
     def _contended(self, parts: Sequence[IntExpr]) -> IntExpr:
         """The largest, and a share of the others, in percent."""
@@ -198,7 +188,7 @@ class _StatementModel:
     def moved(self, program_bytes: int) -> list[IntExpr]:
         """Bytes that come into each cache, held at the outermost depth that fits it."""
         result = []
-        held = [self._held(place) for place in range(len(self.depths))]
+        held = [self._held(place) for place in range(len(self.index))]
         for level, capacity in enumerate(self.machine.capacity):
             if capacity == float("inf"):
                 result.append(const(1))
@@ -208,7 +198,7 @@ class _StatementModel:
             warm = program_bytes / self.machine.cores / capacity - 1.0
             cold = min(1.0, max(0.01, warm))
             found = None
-            for place in range(len(self.depths) - 1, -1, -1):
+            for place in range(len(self.index) - 1, -1, -1):
                 occupied, incoming = held[place]
                 scale = rate * (cold if place == 0 else 1.0)
                 cost = incoming * max(1, round(1000 * scale)) // 1000
@@ -223,7 +213,7 @@ class _StatementModel:
     def _held(self, place: int) -> tuple[IntExpr, IntExpr]:
         """Bytes that are occupied at a depth, and bytes that come in where it is held."""
         occupied, incoming = const(0), const(1)
-        index, around = self.depths[place].index, self.depths[max(0, place - 1)].index
+        index, around = self.index[place], self.index[max(0, place - 1)]
         for buffer in buffers_of(self.statement):
             inside = max(index, held_depth(self.nest, buffer))
             outer = max(around, held_depth(self.nest, buffer))
