@@ -16,9 +16,15 @@ from tvm.script import tirx as T
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.workloads import Workload, reference_outputs
-from autotune.targets import Target
-from autotune.testing.programs import request_for, run_executable, sample_candidates
+from autotune.targets import detect_cpu
+from autotune.testing.programs import (
+    check_candidate,
+    request_for,
+    run_executable,
+    sample_candidates,
+)
 
+BACKEND, TARGET = TVMBackend(), detect_cpu()
 Compare = Callable[[Any, Any], Any]
 
 
@@ -96,59 +102,45 @@ def test_indices_are_those_of_numpy(
     ],
 )
 def test_programs_find_the_index_among_equal_values(
-    backend: TVMBackend,
-    target: Target,
     shape: tuple[int, ...],
     dtype: str,
     axis: int | None,
     largest: bool,
     last: bool,
 ) -> None:
-    workload, module = import_module(found(shape, dtype, axis, largest, last))
+    program = found(shape, dtype, axis, largest, last)
     x = np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
-    wanted = expected(x, axis, largest, last)
-    check(
-        backend, target, workload, text_of(module), x, wanted, every=dtype in ("float64", "int8")
-    )
+    check(program, x, expected(x, axis, largest, last), every=dtype in ("float64", "int8"))
 
 
-def check(
-    backend: TVMBackend,
-    target: Target,
-    workload: Workload,
-    program: str,
-    x: Any,
-    wanted: Any,
-    *,
-    every: bool,
-) -> None:
-    candidates = sample_candidates(backend, workload, target)
-    assert candidates
+def check(program: Any, x: Any, wanted: Any, *, every: bool) -> Workload:
+    """Check candidates of a function; returns what it was imported as."""
+    workload, module = import_module(program)
+    (name,) = (tensor.name for tensor in workload.inputs)
+    (found,) = reference_outputs(workload, {name: x}).values()
+    np.testing.assert_array_equal(found, wanted)
+    candidates = sample_candidates(BACKEND, workload, TARGET)
     for candidate in candidates if every else candidates[-1:]:
-        executable = backend.build(request_for(candidate, target, 1, program))
-        (output,) = run_executable(executable, workload, {workload.inputs[0].name: x})
-        np.testing.assert_array_equal(output, wanted)
+        check_candidate(BACKEND, candidate, TARGET, {name: x}, program=text_of(module))
+    assert candidates
+    return workload
 
 
-def test_no_index_is_out_of_range_where_no_value_can_be_found(
-    backend: TVMBackend, target: Target
-) -> None:
+def test_no_index_is_out_of_range_where_no_value_can_be_found() -> None:
     """Rows of numbers that are none, and of infinities, which TVM does not tell from its start."""
     workload, module = import_module(found((4, 32), "float32", 1, True))
     x = np.full((4, 32), np.nan, np.float32)
     x[1:3] = -np.inf
     x[3, 5] = 1
-    for candidate in sample_candidates(backend, workload, target):
-        executable = backend.build(request_for(candidate, target, 1, text_of(module)))
+    for candidate in sample_candidates(BACKEND, workload, TARGET):
+        executable = BACKEND.build(request_for(candidate, TARGET, 1, text_of(module)))
         (output,) = run_executable(executable, workload, {"X": x})
         assert output.min() >= 0 and output.max() < 32
 
 
 # Vectors divide the first.
 @pytest.mark.parametrize(("columns", "largest"), [(32, True), (33, False)])
-def test_relax_has_indices_of_64_bits(
-    backend: TVMBackend, target: Target, largest: bool, columns: int
-) -> None:
+def test_relax_has_indices_of_64_bits(largest: bool, columns: int) -> None:
     builder = relax.BlockBuilder()
     given_one = relax.Var("x", relax.TensorType((4, columns), "float32"))
     with builder.function("main", [given_one]):
@@ -156,10 +148,9 @@ def test_relax_has_indices_of_64_bits(
         builder.emit_func_output(builder.emit(operator(given_one, 1, False)))
     legal = relax.transform.LegalizeOps()(builder.get())
     (program,) = (it for it in legal.functions.values() if isinstance(it, tirx.PrimFunc))
-    workload, module = import_module(program)
-    assert workload.stages[-1].output.dtype == "int64"
     x = np.random.default_rng(0).integers(-3, 4, (4, columns)).astype(np.float32)
-    check(backend, target, workload, text_of(module), x, expected(x, 1, largest), every=False)
+    workload = check(program, x, expected(x, 1, largest), every=False)
+    assert workload.stages[-1].output.dtype == "int64"
 
 
 @pytest.mark.parametrize(

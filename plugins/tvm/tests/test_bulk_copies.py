@@ -31,8 +31,7 @@ from kernel_programs import (
     with_changes,
     with_steps,
 )
-from matrix_programs import ONE_OR_MORE, RIGHT, WRONG, check
-from needs import skip_here
+from matrix_programs import ONE_OR_MORE, RIGHT, WRONG
 from tensor_products import rows_product, turned_gemm
 from thinning import thinned
 from tvm_lowered import check_matrices
@@ -40,7 +39,6 @@ from warpgroup_assembly import on_cpus
 from workload_names import named
 
 from autotune.backends import (
-    CudaExecutable,
     CudaProgram,
     InvalidSchedule,
     KernelLaunch,
@@ -49,15 +47,14 @@ from autotune.backends import (
 )
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const
-from autotune.ir.workloads import Workload, batch_matmul, dense, gemm, random_inputs
+from autotune.ir.workloads import Workload, batch_matmul, dense, gemm
 from autotune.lower.instructions.warpgroups import WarpgroupTile
 from autotune.runtime.device import shared_device
-from autotune.runtime.function import DeviceFunction
 from autotune.runtime.loaded import LoadedKernels
 from autotune.sketches import BulkCopy, Candidate, CandidateBatch, PipelineFetches
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace
-from autotune.targets import CudaError, detect_cuda, most_shared_memory, resolve
+from autotune.targets import CudaError, most_shared_memory, resolve
 
 TARGET = resolve("h100")
 LABEL, PARTS = "tensor-cores-bulk", "split-tensor-cores-bulk"
@@ -252,30 +249,3 @@ def test_a_kernel_gets_the_descriptor_that_the_driver_made(cuda: FakeCuda) -> No
         loaded.unload()
     extents = [56 << 16 | 32, 50 << 16 | 40, 3 << 16 | 1]
     assert words.tolist()[:10] == [array, 9 * 16 + 2, *extents, 0, 0, 0, 112, 5600]
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("workload", "label"),
-    [(WORKLOADS[0], LABEL), (WORKLOADS[2], LABEL), (WORKLOADS[4], LABEL), (WORKLOADS[6], LABEL)]
-    + [(LONG, PARTS), (gemm(m=512, n=384, k=1000, dtype="float16"), LABEL)],
-    ids=lambda value: value if isinstance(value, str) else named(value),
-)
-def test_a_device_computes_the_reference(workload: Workload, label: str) -> None:
-    target = detect_cuda()
-    if target.processor != TARGET.processor:
-        skip_here(f"{target.name} has no such instructions")
-    inputs = random_inputs(workload, np.random.default_rng(7))
-    for candidate in sampled(workload, 4, label):
-        executable = TVMBackend().build(request_of(candidate, TARGET))
-        assert isinstance(executable, CudaExecutable)
-        found = DeviceFunction(workload, executable, target)(*inputs.values())
-        assert isinstance(found, np.ndarray)
-        check(Program("", (), workload, inputs), {workload.outputs[0]: found}, TARGET)
-
-
-def test_programs_with_descriptors_are_data() -> None:
-    built = TVMBackend().lower(request_of(two_planes(), TARGET))
-    program = CudaProgram(b"\x7fELF", built.program.launches)
-    assert CudaProgram.from_json(program.to_json()) == program
-    assert isinstance(CudaExecutable(program).digest, str)

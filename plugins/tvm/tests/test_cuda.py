@@ -15,7 +15,7 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import KernelResources, find_nvcc, kernel_resources, read_report
 from autotune_tvm.replay import schedule
-from tvm_lowered import Kernel, LoweredNest, lowered_nest
+from tvm_lowered import LoweredNest, lowered_nest
 
 from autotune.backends import (
     BuildFailed,
@@ -38,8 +38,6 @@ from autotune.ir.workloads import (
     Tensor,
     Workload,
     conv2d,
-    dense,
-    elementwise,
     gemm,
     softmax,
 )
@@ -48,16 +46,11 @@ from autotune.sketches import (
     Bind,
     Candidate,
     CooperativeFetch,
-    FuseConsumer,
-    FuseProducer,
-    Inline,
     Order,
-    PadExtent,
     SharedLayout,
     Sketch,
     Step,
     Tile,
-    TileCeil,
     UnrollLimit,
 )
 from autotune.spaces import SketchSpace
@@ -103,53 +96,6 @@ STAGED = (
     Accumulate("C", "j.2", numbers(2, 2)),
     UnrollLimit("C", const(64)),
 )
-WINDOW = conv2d(h=14, w=14, ci=16, co=32, pad=1, bias=1, relu=1)
-WINDOW_STEPS = (
-    *tiled(
-        "Y",
-        {"n": (1,) * 5, "ho": (7, 1, 2, 1, 1), "wo": (2, 1, 7, 1, 1), "co": (2, 2, 4, 1, 2)},
-        {"kh": (1, 3, 1), "kw": (1, 1, 3), "ci": (2, 2, 4)},
-    ),
-    Inline("Z"),
-    CooperativeFetch("Y", "P", "ci.0", const(56), const(1)),
-    CooperativeFetch("Y", "W", "ci.0", const(56), const(4)),
-    Inline("P"),
-    FuseConsumer("R", "Y", "co.2", numbers(1, 2)),
-    UnrollLimit("Y", const(16)),
-)
-ROWS = softmax(m=64, n=512)
-
-
-def rows_of_threads(producer: str, axis: str, *, ordered: bool) -> tuple[Step, ...]:
-    """Producers of a row, which is shared by 128 threads."""
-    steps: list[Step] = [
-        FuseProducer(producer, "Y", "i.0", 1),
-        Tile(producer, axis, numbers(4, 128)),
-    ]
-    if ordered:
-        steps.append(Order(producer, ("i.0", f"{axis}.1", f"{axis}.0")))
-    return (*steps, Bind(producer, (f"{axis}.1",), "thread"))
-
-
-ROWS_STEPS = (
-    Tile("Y", "j", numbers(4, 128)),
-    Bind("Y", ("i.0",), "block"),
-    Bind("Y", ("j.1",), "thread"),
-    *rows_of_threads("S", "k", ordered=True),
-    *rows_of_threads("E", "j", ordered=False),
-    *rows_of_threads("M", "k", ordered=False),
-)
-LAID_OUT = (
-    *STAGED,
-    SharedLayout("C", "A", (1, 0), const(4)),
-    SharedLayout("C", "B", (0, 1), const(2)),
-)
-HAND_MADE: dict[str, tuple[Workload, tuple[Step, ...]]] = {
-    "a product with rows of its own": (PRODUCT, LAID_OUT),
-    "a product": (PRODUCT, STAGED),
-    "a convolution": (WINDOW, WINDOW_STEPS),
-    "rows": (ROWS, ROWS_STEPS),
-}
 
 
 def candidate_of(workload: Workload, *steps: Step) -> Candidate:
@@ -163,90 +109,6 @@ def lowered(workload: Workload, *steps: Step) -> LoweredNest:
 
 def source_of(workload: Workload, *steps: Step) -> str:
     return kernel_programs.source_of(candidate_of(workload, *steps), preset("a100"))
-
-
-def test_a_product_staged_in_shared_memory_and_registers() -> None:
-    around = (8, 2, 128)
-    found = lowered(PRODUCT, *STAGED)
-    assert found.stores == (
-        (*around, 2, 2, 2),
-        (*around, 8, 128, 4),
-        (*around, 8, 2, 128, 2),
-        (*around, 8, 4, 2, 2, 2, 2),
-        (*around, 2, 2, 2),
-    )
-    assert found.allocations == ((2, 4), (32, 8), (8, 64))
-    assert found.scopes == ("local", "shared", "shared")
-    assert found.kernels == (Kernel(8, 2, 128, shared_bytes=3072, local_bytes=32),)
-
-
-def test_rows_of_shared_memory_are_turned_and_padded() -> None:
-    found = lowered(PRODUCT, *LAID_OUT)
-    plain = lowered(PRODUCT, *STAGED)
-    assert found.stores == plain.stores
-    assert found.allocations == ((2, 4), (8, 36), (8, 66))
-    assert found.kernels == (Kernel(8, 2, 128, shared_bytes=4 * 8 * (36 + 66), local_bytes=32),)
-    source = source_of(PRODUCT, *LAID_OUT)
-    assert "A_shared_ptr[288]" in source and "B_shared_ptr[528]" in source
-
-
-def test_padding_is_computed_while_it_is_fetched() -> None:
-    found = lowered(WINDOW, *WINDOW_STEPS)
-    assert found.allocations == ((2,), (4, 9, 8), (3, 3, 8, 16))
-    assert found.kernels == (Kernel(28, 2, 56, shared_bytes=5760, local_bytes=8),)
-    source = source_of(WINDOW, *WINDOW_STEPS)
-    assert "P_shared_ptr" in source
-    # No kernel of its own fills the padded tensor.
-    assert source.count("__launch_bounds__(56)") == 2
-
-
-def test_rows_are_reduced_across_threads() -> None:
-    found = lowered(ROWS, *ROWS_STEPS)
-    reduction = ((64, 128), (64, 128, 4), (64, 128))
-    assert found.stores == (*reduction, (64, 4, 128), *reduction, (64, 4, 128))
-    # The maximum, the exponentials and the sum of one row.
-    assert found.allocations == ((), (512,), ())
-    assert found.scopes == ("shared",) * 3
-    assert found.kernels == (Kernel(64, 1, 128, shared_bytes=4 * 514, local_bytes=0),)
-    assert "__shfl_down_sync" in source_of(ROWS, *ROWS_STEPS)
-
-
-def test_padded_operands_are_fetched_with_their_zeros() -> None:
-    workload = gemm(m=7, n=16, k=8)
-    steps = (
-        PadExtent("C", "i", const(8)),
-        *tiled("C", {"i": (2, 1, 2, 2, 1), "j": (1, 1, 8, 1, 2)}, {"k": (2, 4, 1)}),
-        CooperativeFetch("C", "A", "k.0", const(16), const(1)),
-        CooperativeFetch("C", "B", "k.0", const(16), const(4)),
-        Accumulate("C", "j.2", numbers(1, 2)),
-    )
-    found = lowered(workload, *steps)
-    assert found.allocations == ((2, 2), (4, 4), (4, 16))
-    assert found.scopes == ("local", "shared", "shared")
-
-
-def test_iterations_beyond_a_covered_axis_are_skipped() -> None:
-    workload = elementwise(m=5, n=50)
-    *inlined, last = (stage.name for stage in workload.stages)
-    steps = (
-        *map(Inline, inlined),
-        TileCeil(last, "j", numbers(4, 16)),
-        Bind(last, ("i.0", "j.0"), "block"),
-        Bind(last, ("j.1",), "thread"),
-    )
-    assert lowered(workload, *steps).stores == ((20, 16),)
-    assert "if (" in source_of(workload, *steps)
-
-
-def test_every_stage_is_a_kernel_unless_it_is_fused() -> None:
-    workload = dense(m=8, n=16, k=8, bias=1)
-    first, *inlined, last = (stage.name for stage in workload.stages)
-    bound: list[Step] = list(map(Inline, inlined))
-    for stage in (first, last):
-        i, j = (axis.name for axis in workload.stage(stage).spatial_axes)
-        bound += [Bind(stage, (f"{i}.0",), "block"), Bind(stage, (f"{j}.0",), "thread")]
-    assert lowered(workload, *bound).kernels == (Kernel(8, 1, 16, 0, 0),) * 2
-    assert source_of(workload, *bound).count("__launch_bounds__(16)") == 4
 
 
 DOCTORED: dict[str, tuple[tuple[Step, ...], str]] = {
@@ -302,20 +164,6 @@ def test_no_stage_is_left_on_the_host() -> None:
     with pytest.raises(InvalidSchedule, match="no loop around Y is bound"):
         lowered(workload, *bound)
     assert len(lowered(workload, *bound, Bind("Y", ("i.0",), "block")).kernels) == 4
-
-
-@pytest.mark.slow
-@pytest.mark.needs("nvcc")
-@pytest.mark.parametrize("name", HAND_MADE)
-def test_generated_source_compiles(name: str) -> None:
-    workload, steps = HAND_MADE[name]
-    (kernel,) = lowered(workload, *steps).kernels
-    source = source_of(workload, *steps)
-    (resources,) = kernel_resources(source, "sm_80")
-    assert resources.registers <= 255
-    assert resources.spill_stores == resources.spill_loads == resources.stack_bytes == 0
-    # Buffers start at multiples of 64 bytes; reductions across threads take some more.
-    assert 0 <= resources.shared_bytes - kernel.shared_bytes <= 512
 
 
 @pytest.mark.slow

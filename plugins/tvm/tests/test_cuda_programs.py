@@ -19,7 +19,7 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.nvcc import kernel_resources
 from cuda_threads import Array, Program, run_all
 from indexed_workloads import embedding_bag
-from kernel_programs import kernels_of, source_of
+from kernel_programs import check_all, kernels_of, source_of
 from matrix_programs import ONE_OR_MORE
 from row_norms import scaled_rows
 from split_reductions import SPLIT_ACROSS_BLOCKS, reduction
@@ -36,7 +36,6 @@ from autotune.ir.workloads import (
     elementwise,
     gemm,
     random_inputs,
-    reference_outputs,
     softmax,
 )
 from autotune.nest import derive_nest, nest_tape
@@ -118,13 +117,7 @@ def test_generated_kernels_compute_the_reference(most: int, tmp_path: Path) -> N
     if most > 1:
         programs += laid_out_programs(dense(m=24, n=32, k=64))
     assert len(programs) >= 20
-    for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
-        expected = reference_outputs(program.workload, dict(program.inputs))
-        for name, array in expected.items():
-            if array.dtype.kind == "f":
-                np.testing.assert_allclose(found[name], array, rtol=2e-5, atol=2e-5)
-            else:
-                np.testing.assert_array_equal(found[name], array)
+    check_all(programs, tmp_path, TARGET)
 
 
 def test_nan_passes_through_the_larger_and_the_smaller(tmp_path: Path) -> None:

@@ -24,12 +24,10 @@ from tir_functions import COPY, function
 from tvm import te, tirx, topi
 from tvm_programs import check_imported
 
-from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import Binary, Load, Select, Unary, const, var
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Workload, gemm
-from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
 from autotune.testing.programs import check_candidate, sample_candidates
 
@@ -199,22 +197,3 @@ def test_indices_of_two_widths_are_put_together(backend: TVMBackend, target: Tar
     imported = backend.import_program(te.create_prim_func([x, made]))
     (candidate, *_) = sample_candidates(backend, imported.workload, target)
     check_candidate(backend, candidate, target, program=imported.program)
-
-
-def test_printed_functions_take_the_parameters_of_the_imported_one(
-    backend: TVMBackend, target: Target
-) -> None:
-    program = function(TRANSPOSED, "C: B((48, 40)), A: B((37, 40)), B_: B((37, 48))")
-    imported = backend.import_program(program)
-    space = SketchSpace(imported.workload, target, backend.limits(target))
-    candidate = next(iter(space.sample(1, np.random.default_rng(0))))
-    request = BuildRequest(
-        workload=imported.workload,
-        program=imported.program,
-        candidate=candidate,
-        target=target,
-        threads=1,
-    )
-    shown = backend.show(request)
-    assert "C: T.Buffer((48, 40)" in shown
-    assert shown.index("C: T.Buffer") < shown.index("A: T.Buffer((37, 40)")

@@ -12,13 +12,14 @@ from tvm import te
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.workloads import gemm
 
-SUM = """
+INIT = """        with T.init():
+            C[vi, vj] = T.float32(0)
+"""
+SUM = f"""
 for i, j, k in T.grid(4, 6, 5):
     with T.sblock("sum"):
         vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-        with T.init():
-            C[vi, vj] = T.float32(0)
-        C[vi, vj] = C[vi, vj] + {}
+{INIT}        C[vi, vj] = C[vi, vj] + {{}}
 """
 
 
@@ -62,13 +63,9 @@ REFUSALS = {
         r"block 'copy': it reads what it writes, 'C': loop-carried",
     ),
     "predicate": (
-        """
-for i, j in T.grid(4, 6):
-    with T.sblock("copy"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        T.where(i * 6 + j < 20)
-        C[vi, vj] = A[vi, vj]
-""",
+        COPY.format("A[vi, vj]").replace(
+            "        C[", "        T.where(i * 6 + j < 20)\n        C["
+        ),
         r"block 'copy': it runs under a predicate \(T.where\)",
     ),
     "several writes": (
@@ -150,64 +147,31 @@ for i, j in T.grid(4, 6):
         r"block 'copy': index 1 of its write is 5 - vj, not a spatial axis of its own",
     ),
     "no init": (
-        """
-for i, j, k in T.grid(4, 6, 5):
-    with T.sblock("sum"):
-        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-        C[vi, vj] = C[vi, vj] + A[vi, vk]
-""",
+        SUM.format("A[vi, vk]").replace(INIT, ""),
         r"block 'sum': it reduces without T.init\(\)",
     ),
     "update": (
-        """
-for i, j, k in T.grid(4, 6, 5):
-    with T.sblock("sum"):
-        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-        with T.init():
-            C[vi, vj] = T.float32(0)
-        C[vi, vj] = C[vi, vj] * T.float32(2) + A[vi, vk]
-""",
+        SUM.format("A[vi, vk]").replace("= C[vi, vj] +", "= C[vi, vj] * T.float32(2) +"),
         r"block 'sum': its update is not output = output",
     ),
     "identity": (
-        """
-for i, j, k in T.grid(4, 6, 5):
-    with T.sblock("sum"):
-        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-        with T.init():
-            C[vi, vj] = T.float32(1)
-        C[vi, vj] = C[vi, vj] + A[vi, vk]
-""",
+        SUM.format("A[vi, vk]").replace("T.float32(0)", "T.float32(1)"),
         r"block 'sum': it starts with 1.0, not the identity of 'add'",
     ),
     "ordered": (
-        """
-for i, j in T.grid(4, 6):
-    with T.sblock("scan"):
-        vi = T.axis.scan(4, i)
-        vj = T.axis.spatial(6, j)
-        C[vi, vj] = A[vi, vj]
-""",
-        r"block 'scan': 'vi' is carried by its loop",
+        COPY.format("A[vi, vj]").replace(
+            'vi, vj = T.axis.remap("SS", [i, j])',
+            "vi = T.axis.scan(4, i)\n        vj = T.axis.spatial(6, j)",
+        ),
+        r"block 'copy': 'vi' is carried by its loop",
     ),
     "undefined": (
-        """
-D = T.sblock_alloc_buffer((4, 6), "float32")
-for i, j in T.grid(4, 6):
-    with T.sblock("copy"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = D[vi, vj]
-""",
+        'D = T.sblock_alloc_buffer((4, 6), "float32")' + COPY.format("D[vi, vj]"),
         r"block 'copy': it reads D.*, which is neither an input nor computed before it",
     ),
     "scope": (
-        """
-D = T.sblock_alloc_buffer((4, 6), "float32", scope="shared")
-for i, j in T.grid(4, 6):
-    with T.sblock("stage"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        D[vi, vj] = A[vi, vj]
-"""
+        'D = T.sblock_alloc_buffer((4, 6), "float32", scope="shared")'
+        + COPY.format("A[vi, vj]").replace("copy", "stage").replace("C[vi", "D[vi")
         + COPY.format("D[vi, vj]"),
         r"block 'stage' lives in scope 'shared'",
     ),

@@ -15,14 +15,10 @@ from written import written
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.workloads import reference_outputs
-from autotune.targets import Target, detect_cpu
-from autotune.testing.programs import (
-    check_candidate,
-    request_for,
-    run_executable,
-    sample_candidates,
-)
+from autotune.targets import detect_cpu
+from autotune.testing.programs import check_candidate, sample_candidates
 
+BACKEND, TARGET = TVMBackend(), detect_cpu()
 FUNCTIONS = {"any": np.any, "all": np.all}
 
 
@@ -57,18 +53,13 @@ def test_results_are_those_of_numpy(
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(("shape", "axis"), [((16, 64), 1), ((64, 32), 0), ((8, 64), None)])
-def test_programs_reduce_them(
-    backend: TVMBackend, target: Target, shape: tuple[int, int], axis: int | None, name: str
-) -> None:
+def test_programs_reduce_them(shape: tuple[int, int], axis: int | None, name: str) -> None:
     workload, module = import_module(reduced(shape, axis, name))
     x = np.random.default_rng(0).random(shape) < (0.02 if name == "any" else 0.98)
-    wanted = FUNCTIONS[name](x, axis)
-    candidates = sample_candidates(backend, workload, target)
+    candidates = sample_candidates(BACKEND, workload, TARGET)
     assert candidates
     for candidate in candidates if (name, axis) in (("any", 0), ("all", 1)) else candidates[-1:]:
-        executable = backend.build(request_for(candidate, target, 1, text_of(module)))
-        (output,) = run_executable(executable, workload, {"X": x})
-        np.testing.assert_array_equal(output, wanted)
+        check_candidate(BACKEND, candidate, TARGET, {"X": x}, program=text_of(module))
 
 
 @pytest.mark.parametrize(
@@ -103,10 +94,9 @@ def test_names_that_a_program_has_are_not_given_again() -> None:
     assert "X_red_number_2" in [stage.name for stage in workload.stages]
 
 
-def test_truth_values_in_vectors_are_combined(backend: TVMBackend) -> None:
+def test_truth_values_in_vectors_are_combined() -> None:
     """TVM loses the type of a tile that is only read and written in whole vectors."""
     workload = written("X[4, 2]: bool", "Y[i:4; k:2]: bool min= X[i, k]")
-    here = detect_cpu()
-    candidates = sample_candidates(backend, workload, here)
+    candidates = sample_candidates(BACKEND, workload, TARGET)
     (direct,) = (it for it in candidates if it.sketch.name == "direct")
-    check_candidate(backend, direct, here)
+    check_candidate(BACKEND, direct, TARGET)

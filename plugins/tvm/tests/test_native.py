@@ -77,19 +77,6 @@ def test_keeps_alive_what_it_needs(float_function: Any) -> None:
     assert not any(array.any() for array in taken)
 
 
-def test_counts_calls() -> None:
-    body = """
-        A[0] = A[0] + T.Cast("int64", 1)
-"""
-    counter = aligned_empty((1,), "int64")
-    counter[0] = 0
-    call = native_call(function(body, 'A: T.Buffer((1,), "int64")'), [counter])
-    for number in (1, 2, 40):
-        before = int(counter[0])
-        time_native_call(call, number)
-        assert counter[0] - before == number
-
-
 @pytest.mark.parametrize(
     ("shape", "dtype", "said"),
     [((4, 5), "float32", "A.shape"), ((3, 5), "float64", "dtype"), ((15,), "float32", "ndim")],

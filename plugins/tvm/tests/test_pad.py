@@ -79,17 +79,16 @@ def test_padding_changes_the_extents_and_not_the_result(
             own = workload.tensors[load.tensor].shape
             expected = tuple(max(a, b) for a, b in zip(own, reach, strict=True))
             assert shape(sch, added.copies[load.tensor]) == expected
+    check_reads(sch, main)
     check_module(sch.mod, workload, target)
+    # The trace alone makes it again.
+    again = s_tir.Schedule(module_for(workload))
+    s_tir.schedule.Trace.apply_json_to_schedule(sch.trace.as_json(), again)
+    tvm.ir.assert_structural_equal(again.mod, sch.mod)
 
 
-@pytest.mark.parametrize(
-    ("workload", "stage", "extents"), [case[:3] for case in CASES], ids=range(len(CASES))
-)
-def test_the_block_says_what_it_reads(
-    workload: Workload, stage: str, extents: dict[str, int]
-) -> None:
+def check_reads(sch: Any, main: Any) -> None:
     """Declarations made for TVM's sake while padding are gone afterwards."""
-    sch, main, _ = padded(workload, stage, extents)
     block = sch.get(main)
     assert "explicit_read_region" not in block.annotations
     buffers = {region.source.name: region.source for region in (*block.reads, *block.writes)}
@@ -98,14 +97,6 @@ def test_the_block_says_what_it_reads(
     )
     for declared, found in ((block.reads, reads), (block.writes, writes)):
         assert sorted(map(str, declared)) == sorted(map(str, found))
-
-
-def test_padding_a_trace_is_enough(target: Target) -> None:
-    for workload, stage, extents, _ in CASES:
-        sch, _, _ = padded(workload, stage, extents)
-        again = s_tir.Schedule(module_for(workload))
-        s_tir.schedule.Trace.apply_json_to_schedule(sch.trace.as_json(), again)
-        tvm.ir.assert_structural_equal(again.mod, sch.mod)
 
 
 def test_operands_that_do_not_move_are_read_where_they_are() -> None:

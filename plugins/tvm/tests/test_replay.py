@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,10 @@ from autotune_tvm.replay import schedule
 from made_workloads import REDUCED_FIRST
 from thinning import thinned
 from tvm.script import tirx as T
+from tvm_programs import check_imported
 
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import IntExpr, const
-from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, conv2d, gemm
 from autotune.sketches import (
     STEP_TYPES,
@@ -33,15 +32,13 @@ from autotune.sketches import (
     Vectorize,
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.targets import Target, preset
+from autotune.targets import preset
 from autotune.testing.programs import sample_candidates
-
-Check = Callable[..., Any]
 
 
 @pytest.mark.parametrize("workload", thinned(REDUCED_FIRST, 3))
 def test_reduced_axes_may_come_before_those_of_the_result(
-    workload: Workload, backend: TVMBackend, target: Target, check: Check
+    workload: Workload, backend: TVMBackend
 ) -> None:
     gpu = preset("a100")
     for candidate in sample_candidates(backend, workload, gpu):
@@ -85,39 +82,17 @@ def product_with_an_epilogue(
 
 
 @pytest.mark.parametrize("program", [product_with_other_names, product_with_an_epilogue])
-def test_imported_programs_whose_blocks_are_not_called_after_tensors(
-    program: Any, backend: TVMBackend, target: Target, check: Check
-) -> None:
-    imported = backend.import_program(program)
-    workload = imported.workload
+def test_imported_programs_whose_blocks_are_not_called_after_tensors(program: Any) -> None:
+    workload = check_imported(program, every=True)
     assert {stage.name for stage in workload.stages} <= {"middle", "result"}
-    candidates = sample_candidates(backend, workload, target, 2, seed=3)
-    padded = next(candidate for candidate in candidates if _is_padded(candidate))
-    for candidate in (padded, candidates[0]):
-        check(workload, program=imported.program, candidate=candidate)
 
 
-def test_buffers_whose_names_are_no_identifiers(
-    backend: TVMBackend, target: Target, check: Check
-) -> None:
+def test_buffers_whose_names_are_no_identifiers() -> None:
     """Converters of models make such names."""
     text = tvm.ir.save_json(tvm.IRModule({"main": product_with_other_names}))
     text = text.replace('"left"', '"p.left.weight"').replace('"result"', '"lv1.out"')
-    imported = backend.import_program(tvm.ir.load_json(text))
-    workload = imported.workload
+    workload = check_imported(tvm.ir.load_json(text))
     assert {t.name for t in workload.inputs} == {"p_left_weight", "right"}
-    for candidate in sample_candidates(backend, workload, target, seed=3)[-2:]:
-        check(workload, program=imported.program, candidate=candidate)
-
-
-def _is_padded(candidate: Candidate) -> bool:
-    config = candidate.config
-    return any(
-        int(evaluate(step.extent, config))
-        > candidate.sketch.workload.stage(step.stage).axis(step.axis).extent
-        for step in candidate.sketch.steps
-        if isinstance(step, PadExtent)
-    )
 
 
 # One step at a time, on a product of 8 x 16 x 4.

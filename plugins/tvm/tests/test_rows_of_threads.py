@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-import autotune_tvm.passes
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.nvcc import kernel_resources
-from cuda_threads import Array, Program, run_all
+from autotune_tvm.passes import sync_rows
+from cuda_threads import Program, run_all
 from kernel_programs import kernels_of, program_of, request_of, source_of
+from matrix_programs import check
 from row_norms import layer_norm, scaled_rows
 from thinning import thinned
 
-from autotune.ir.workloads import Workload, reference_outputs, softmax
+from autotune.ir.workloads import Workload, softmax
 from autotune.nest import nest_tape
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
@@ -83,18 +84,13 @@ def test_kernels_compute_the_reference_with_barriers_of_rows_alone(
 ) -> None:
     """Without them the others of a row read what its first thread has yet to store."""
     found = [it for at, each in enumerate(WORKLOADS) for it in list(programs(each))[at % 2 :: 2]]
-    monkeypatch.setattr(autotune_tvm.passes, "sync_rows", lambda module: module)
+    monkeypatch.setattr(sync_rows, "sync_rows", lambda module: module)
     found.append(next(programs(WORKLOADS[0])))
     *right, wrong = run_all(found, tmp_path)
     for program, outputs in zip(found, right, strict=False):
-        assert_close(program, outputs)
-    with pytest.raises(AssertionError, match="Not equal"):
-        assert_close(found[-1], wrong)
-
-
-def assert_close(program: Program, outputs: Mapping[str, Array]) -> None:
-    for name, array in reference_outputs(program.workload, dict(program.inputs)).items():
-        np.testing.assert_allclose(outputs[name], array, rtol=2e-5, atol=2e-5)
+        check(program, outputs, TARGET)
+    with pytest.raises(AssertionError):
+        check(found[-1], wrong, TARGET)
 
 
 @pytest.mark.slow

@@ -32,8 +32,6 @@ from autotune.backends.cuda_program import CudaProgram as CudaProgram
 from autotune.backends.cuda_program import DeviceBuffer as DeviceBuffer
 from autotune.backends.cuda_program import KernelLaunch as KernelLaunch
 from autotune.backends.cuda_program import TensorMap as TensorMap
-from autotune.backends.native.backend import LEAST_IN_SUM as LEAST_IN_SUM
-from autotune.backends.native.backend import SECONDS_PER_ADDITION as SECONDS_PER_ADDITION
 from autotune.backends.native.backend import serial_seconds as serial_seconds
 from autotune.backends.native.executable import NativeBoundCall as NativeBoundCall
 from autotune.backends.native.executable import PackedConstants as PackedConstants

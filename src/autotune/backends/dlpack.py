@@ -22,6 +22,7 @@ __all__ = [
     "TensorView",
     "capsule_of",
     "device_of",
+    "tensor_of",
     "view_of",
 ]
 
@@ -149,25 +150,39 @@ def capsule_of(
         device: ``DLDeviceType`` and the number of the device.
         owner: Kept alive until the other package is done.
     """
+    managed = _Managed(tensor_of(pointer, shape, dtype, device), None, _DELETE)
+    address = ctypes.addressof(managed)
+    _given[address] = managed, owner
+    return _new(address, _UNUSED, _DESTROY)
+
+
+def tensor_of(
+    pointer: int,
+    shape: Sequence[int],
+    dtype: str,
+    device: tuple[int, int],
+    strides: Sequence[int] | None = None,
+) -> ctypes.Structure:
+    """A ``DLTensor``, which keeps its extents alive.
+
+    Args:
+        pointer: As of :func:`capsule_of`, like the next three.
+        shape: See there.
+        dtype: See there.
+        device: See there.
+        strides: Elements from one to the next, where they may not lie in row-major order.
+    """
     kind = dtype.rstrip("0123456789")
     bits = int(dtype[len(kind) :] or 8)
-    extents = (c_int64 * max(1, len(shape)))(*shape)
-    managed = _Managed(
-        _Tensor(
-            pointer,
-            _Device(*device),
-            len(shape),
-            _DataType(_CODES[kind], bits, 1),
-            ctypes.cast(extents, POINTER(c_int64)),
-            None,
-            0,
-        ),
-        None,
-        _DELETE,
+    numbers = c_int64 * max(1, len(shape))
+    return _Tensor(
+        data=pointer,
+        device=_Device(*device),
+        ndim=len(shape),
+        dtype=_DataType(_CODES[kind], bits, 1),
+        shape=numbers(*shape),
+        strides=None if strides is None else numbers(*strides),
     )
-    address = ctypes.addressof(managed)
-    _given[address] = managed, extents, owner
-    return _new(address, _UNUSED, _DESTROY)
 
 
 def _delete(address: int) -> None:

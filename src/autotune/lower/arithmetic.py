@@ -14,7 +14,7 @@ from autotune.ir.element_types import element_type
 from autotune.lower.elementary import ELEMENTARY, Arithmetic, Comparison
 from autotune.lower.emitter import Emitter, Value
 
-__all__ = ["ArithmeticEmitter", "is_float"]
+__all__ = ["ArithmeticEmitter", "EmitterArithmetic", "is_float"]
 
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
@@ -134,7 +134,7 @@ class ArithmeticEmitter(Emitter):
         if op == "erf" and dtype == "float64":
             return self.by_library("erf", operand)
         if dtype == "float32" and op in ELEMENTARY:
-            result: Value = ELEMENTARY[op](_Arithmetic(self), operand)
+            result: Value = ELEMENTARY[op](EmitterArithmetic(self), operand)
             return result
         if op == "rsqrt":
             one = self.constant(1.0, dtype)
@@ -203,7 +203,7 @@ class ArithmeticEmitter(Emitter):
         return self.converted("trunc", result, "bfloat16")
 
 
-class _Arithmetic(Arithmetic):
+class EmitterArithmetic(Arithmetic):
     """Elementary functions on the values of a printer."""
 
     def __init__(self, emitter: ArithmeticEmitter) -> None:

@@ -23,7 +23,7 @@ from autotune.lower.linear import DerivedOp, Linear
 from autotune.lower.places import Place
 from autotune.lower.scopes import ALIGNMENT, Function, Scope, ScopedEmitter
 
-__all__ = ["LLVMEmitter"]
+__all__ = ["LLVMEmitter", "function_text"]
 
 _TYPES = {
     "bool": "i1",
@@ -525,6 +525,25 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
 
     def _declare(self, text: str) -> None:
         self._declared.add(text)
+
+
+def function_text(
+    name: str, operand: tuple[str, int], make: Callable[[LLVMEmitter, Value], Value]
+) -> tuple[str, ...]:
+    """A function of one value, which LLVM puts in where it is called, behind what it declares.
+
+    Args:
+        name: What it is called by.
+        operand: Element type and lanes of the value.
+        make: Says with the printer what the function returns.
+    """
+    emitter = LLVMEmitter()
+    scope = emitter._open("").scope
+    result = make(emitter, Value("%x", *operand))
+    kind = _of(result.dtype, result.lanes)
+    lines = [*scope.text(), f"  ret {kind} {result.handle}"]
+    head = f"define {kind} @{name}({_of(*operand)} %x) alwaysinline nounwind"
+    return *sorted(emitter._declared), "\n".join([f"{head} {{", *lines, "}\n"])
 
 
 def _suffix(kind: str, lanes: int) -> str:

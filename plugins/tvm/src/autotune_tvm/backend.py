@@ -302,7 +302,7 @@ def _cuda_executable(lowered: LoweredProgram) -> CudaExecutable:
     options = measuring.compiler_options()
     cubin = find_cuda_compiler().compile(source, cubin_architecture(target.processor), options)
     fast = measuring.fast_math()
-    return CudaExecutable(cuda_code.program_of(lowered.program, cubin, fast_math=fast))
+    return CudaExecutable(lowered.program.program(cubin, fast_math=fast))
 
 
 def argument_names_of(request: BuildRequest) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from autotune.ir.rewrites.reductions import (
     within_windows,
 )
 from autotune.ir.workloads import Axis, Stage, Tensor
-from autotune_tvm.passes.statements import at, reads, walk
+from autotune_tvm.passes.statements import at, nodes_in, reads
 from autotune_tvm.scalar_import import BodyReader, dtype_of
 from autotune_tvm.scans import COMBINE, continuation
 
@@ -224,7 +224,7 @@ def _stores(block: Any) -> tuple[Any, ...] | None:
         if isinstance(store, tirx.BufferStore):
             value = bound.get(store.value) if isinstance(store.value, Var) else None
             value = store.value if value is None else value
-            if any(isinstance(node, Var) and node in bound for node in walk(value)):
+            if any(node in bound for node in nodes_in(value, Var)):
                 return None
             stores.append(tirx.BufferStore(store.buffer, value, store.indices))
         elif not isinstance(store, tirx.Bind):
@@ -540,8 +540,8 @@ class _BlockReader:
         body = self._block.body
         written: list[Any] = []
         for statement in body.seq if isinstance(body, tirx.SeqStmt) else ():
-            for node in walk(statement.value):
-                if isinstance(node, TensorLoad) and any(map(node.source.same_as, written)):
+            for node in nodes_in(statement.value, TensorLoad):
+                if any(map(node.source.same_as, written)):
                     raise UnsupportedWorkload(
                         f"{str(node.source.name)!r} is read after it was stored to"
                     )
@@ -568,7 +568,7 @@ def _check_no_scatter(statement: Any, name: str) -> None:
     """Refuse a block whose loops store where data says: nothing proves that places differ."""
     for store in _bare_stores(statement):
         for position, index in enumerate(store.indices):
-            if any(isinstance(node, TensorLoad) for node in walk(index)):
+            if nodes_in(index, TensorLoad):
                 raise UnsupportedWorkload(
                     f"block {name!r} scatters: index {position} of its write of "
                     f"{_name_of(store.buffer)!r} depends on data, and nothing says that no two "
@@ -630,33 +630,6 @@ _NEUTRAL = {"add": 0, "mul": 1}
 
 
 @frozen(eq=False)
-class _Loops:
-    """Loops that scan.
-
-    Attributes:
-        sequences: The variable of the loop over sequences.
-        step: The variable of the loop along one.
-        first: Stores the first element of a sequence.
-        store: Stores another element.
-        combiner: How it does.
-        previous: What it reads of its result.
-        value: What it adds of its own.
-        shape: Extents of the result.
-        extents: Of both loops.
-    """
-
-    sequences: Any
-    step: Any
-    first: Any
-    store: Any
-    combiner: str
-    previous: Any
-    value: Any
-    shape: tuple[int, ...]
-    extents: tuple[int, int]
-
-
-@frozen(eq=False)
 class ScanLoops:
     """Loops that scan a tensor, over its dimensions.
 
@@ -684,47 +657,36 @@ def scan_loops(statement: Any, name: str) -> ScanLoops | None:
         statement: What stands in a function or in a block without variables.
         name: Of the block.
     """
-    loops = _loops_of(statement)
-    if loops is None:
+    if not _scans(statement):
         return None
-    for along in range(len(loops.shape)):
-        made = _in_dimensions(loops, along, name)
-        if made is not None:
-            return made
-    return None
+    shape = tuple(map(int, statement.body.seq[0].buffer.shape))
+    made = (_in_dimensions(statement, shape, along, name) for along in range(len(shape)))
+    return next((it for it in made if it is not None), None)
 
 
-def _loops_of(statement: Any) -> _Loops | None:
-    """The parts of two loops that scan; None of other statements."""
+def _scans(statement: Any) -> bool:
+    """Tell if a loop over sequences stores the first element of each, and then continues it."""
     if not _is_counted(statement) or not isinstance(statement.body, tirx.SeqStmt):
-        return None
+        return False
     parts = list(statement.body.seq)
     if len(parts) != 2 or not isinstance(parts[0], tirx.BufferStore) or not _is_counted(parts[1]):
-        return None
+        return False
     (first, loop), store = parts, parts[1].body
     if not isinstance(store, tirx.BufferStore) or not store.buffer.same_as(first.buffer):
-        return None
-    combiner = next((it for it, kind in COMBINE.items() if isinstance(store.value, kind)), None)
-    extents = list(store.buffer.shape)
-    if combiner not in _NEUTRAL or not all(isinstance(it, tirx.IntImm) for it in extents):
-        return None
+        return False
+    if str(statement.loop_var.ty.dtype) != str(loop.loop_var.ty.dtype):
+        return False
+    known = all(isinstance(it, tirx.IntImm) for it in store.buffer.shape)
+    if _combiner(store.value) not in _NEUTRAL or not known:
+        return False
     previous, value = store.value.a, store.value.b
     own = isinstance(previous, TensorLoad) and previous.source.same_as(store.buffer)
-    if str(statement.loop_var.ty.dtype) != str(loop.loop_var.ty.dtype):
-        return None
-    if not own or reads(value, store.buffer) or reads(first.value, store.buffer):
-        return None
-    return _Loops(
-        statement.loop_var,
-        loop.loop_var,
-        first,
-        store,
-        combiner,
-        previous,
-        value,
-        tuple(map(int, extents)),
-        (int(statement.extent), int(loop.extent)),
-    )
+    return own and not reads(value, store.buffer) and not reads(first.value, store.buffer)
+
+
+def _combiner(value: Any) -> str:
+    """The name of the operator that a value is computed by; empty where it combines nothing."""
+    return next((it for it, kind in COMBINE.items() if isinstance(value, kind)), "")
 
 
 def _is_counted(statement: Any) -> bool:
@@ -739,44 +701,50 @@ def _is_counted(statement: Any) -> bool:
     )
 
 
-def _in_dimensions(loops: _Loops, along: int, name: str) -> ScanLoops | None:
+def _in_dimensions(
+    statement: Any, shape: tuple[int, ...], along: int, name: str
+) -> ScanLoops | None:
     """The loops over the dimensions of the result; None if they do not scan ``along`` one."""
-    others = math.prod(extent for place, extent in enumerate(loops.shape) if place != along)
-    if loops.extents != (others, loops.shape[along] - 1):
+    first, loop = statement.body.seq
+    store, sequences, step = loop.body, statement.loop_var, loop.loop_var
+    others = math.prod(extent for place, extent in enumerate(shape) if place != along)
+    continued = int(loop.extent)
+    if (int(statement.extent), continued) != (others, shape[along] - 1):
         return None
-    dtype = str(loops.sequences.ty.dtype)
-    axes = [tirx.Var(f"v{place}", dtype) for place in range(len(loops.shape))]
+    dtype = str(sequences.ty.dtype)
+    axes = [tirx.Var(f"v{place}", dtype) for place in range(len(shape))]
     analyzer = Analyzer()
-    for axis, extent in zip(axes, loops.shape, strict=True):
+    for axis, extent in zip(axes, shape, strict=True):
         analyzer.bind(axis, Range.from_min_extent(0, extent))
-    analyzer.bind(loops.step, Range.from_min_extent(0, max(1, loops.extents[1])))
-    sequence: Any = tirx.const(0, dtype)
-    for place, (axis, extent) in enumerate(zip(axes, loops.shape, strict=True)):
+    analyzer.bind(step, Range.from_min_extent(0, max(1, continued)))
+    zero = tirx.const(0, dtype)
+    sequence: Any = zero
+    for place, (axis, extent) in enumerate(zip(axes, shape, strict=True)):
         sequence = sequence if place == along else sequence * extent + axis
 
     def moved(node: Any) -> Any:
-        return analyzer.simplify(at(node, [loops.sequences], [sequence]))
+        return analyzer.simplify(at(node, [sequences], [sequence]))
 
     def are(indices: Sequence[Any], position: Any) -> bool:
         wanted = [position if axis is axes[along] else axis for axis in axes]
         pairs = zip(indices, wanted, strict=True)
         return all(analyzer.can_prove_equal(moved(one), other) for one, other in pairs)
 
-    first = tirx.const(0, dtype)
     # A sequence of one element has no other that is continued.
-    continues = loops.extents[1] == 0 or (
-        are(loops.store.indices, loops.step + 1) and are(loops.previous.indices, loops.step)
+    continues = continued == 0 or (
+        are(store.indices, step + 1) and are(store.value.a.indices, step)
     )
-    if not continues or not are(loops.first.indices, first):
+    if not continues or not are(first.indices, zero):
         return None
-    start = tirx.const(_NEUTRAL[loops.combiner], str(loops.store.buffer.dtype))
-    own, position = moved(loops.first.value), axes[along]
-    value = moved(at(loops.value, [loops.step], [position - 1]))
+    combiner, added = _combiner(store.value), store.value.b
+    start = tirx.const(_NEUTRAL[combiner], str(store.buffer.dtype))
+    own, position = moved(first.value), axes[along]
+    value = moved(at(added, [step], [position - 1]))
     if structural_equal(own, start):
         # Without the element itself: the first has none before it.
-        if loops.extents[1] > 1:
-            value = at(moved(loops.value), [loops.step], [position - 1])
+        if continued > 1:
+            value = at(moved(added), [step], [position - 1])
         value = tirx.if_then_else(position >= 1, value, start)
-    elif not structural_equal(analyzer.simplify(at(value, [position], [first])), own):
+    elif not structural_equal(analyzer.simplify(at(value, [position], [zero])), own):
         return None
-    return ScanLoops(name, loops.store.buffer, tuple(axes), along, loops.combiner, value)
+    return ScanLoops(name, store.buffer, tuple(axes), along, combiner, value)

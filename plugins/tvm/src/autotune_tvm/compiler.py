@@ -284,9 +284,9 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
     """TVM's default pipeline in the form of its registry, which printed functions pass by.
 
     These have nothing to be lowered but their parameters. In all others conversions of bfloat16
-    are made right by :func:`~autotune_tvm.passes.bfloat16_constants`, which comes first, and
-    :func:`~autotune_tvm.passes.round_to_bfloat16`, which comes before TVM's last passes, as does
-    :func:`~autotune_tvm.passes.expand_functions`: vectors call no library.
+    are made right by the passes of :mod:`autotune_tvm.passes.bfloat16`, of which one comes first
+    and one before TVM's last passes, as does
+    :func:`~autotune_tvm.passes.expand_functions.expand_functions`: vectors call no library.
 
     Returns:
         The passes over all functions, what makes the last passes for the host's functions, and
@@ -295,12 +295,9 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
     import tvm
     from tvm.tirx.compilation_pipeline import get_tir_pipeline
 
-    from autotune_tvm.passes import (
-        bfloat16_constants,
-        expand_functions,
-        request_tiles,
-        round_to_bfloat16,
-    )
+    from autotune_tvm.passes.bfloat16 import bfloat16_constants, round_to_bfloat16
+    from autotune_tvm.passes.expand_functions import expand_functions
+    from autotune_tvm.passes.request_tiles import request_tiles
 
     def packed(module: Any) -> Any:
         for variable, function in module.functions_items():

@@ -24,7 +24,6 @@ __all__ = [
     "kernel_pipeline",
     "launches_of",
     "lower_kernels",
-    "program_of",
 ]
 
 _CALLBACK = "tvm_callback_cuda_compile"
@@ -51,6 +50,10 @@ class LoweredKernels:
     launches: tuple[KernelLaunch, ...]
     intermediates: tuple[DeviceBuffer, ...]
 
+    def program(self, cubin: bytes, *, fast_math: bool) -> CudaProgram:
+        """Machine code of the kernels with their launches."""
+        return CudaProgram(cubin, self.launches, self.intermediates, fast_math)
+
 
 def lower_kernels(module: Any, target: Target) -> LoweredKernels:
     """Run TVM's passes, up to where code is generated.
@@ -61,7 +64,7 @@ def lower_kernels(module: Any, target: Target) -> LoweredKernels:
     tvm = runtime.load()
     from tvm.tirx.build import split_host_device_mods
 
-    from autotune_tvm.passes import narrow_boolean_vectors
+    from autotune_tvm.passes.booleans import narrow_boolean_vectors
     from autotune_tvm.passes.bulk_copies import with_tensor_maps
 
     try:
@@ -149,11 +152,6 @@ def _with_nan(source: str) -> str:
     before, kernel, after = source.partition(_KERNEL)
     changed = re.sub(r"\b(max|min)\(", lambda it: f"{_NAMES[it.group(1)]}(", kernel + after)
     return source if changed == kernel + after else before + _EXTREMES + changed
-
-
-def program_of(lowered: LoweredKernels, cubin: bytes, *, fast_math: bool) -> CudaProgram:
-    """Machine code of the kernels with their launches."""
-    return CudaProgram(cubin, lowered.launches, lowered.intermediates, fast_math)
 
 
 def launches_of(
@@ -275,8 +273,8 @@ def kernel_pipeline(target: Any) -> Callable[[Any], Any]:
     """TVM's default pipeline, which TVM has as one pass, with two more in its midst.
 
     Before the pass that puts barriers around stores to shared memory go
-    :func:`~autotune_tvm.passes.async_copies`, which has to see vectors, and
-    :func:`~autotune_tvm.passes.sync_rows`, which adds to these barriers.
+    :func:`~autotune_tvm.passes.async_copies.async_copies`, which has to see vectors, and
+    :func:`~autotune_tvm.passes.sync_rows.sync_rows`, which adds to these barriers.
 
     Args:
         target: TVM's target object.
@@ -284,7 +282,8 @@ def kernel_pipeline(target: Any) -> Callable[[Any], Any]:
     import tvm
     from tvm import s_tir
 
-    from autotune_tvm.passes import async_copies, sync_rows
+    from autotune_tvm.passes.async_copies import async_copies
+    from autotune_tvm.passes.sync_rows import sync_rows
 
     pipeline, _, _ = tvm.tirx.get_default_tir_pipeline(target)
     synchronize = s_tir.transform.ThreadSync

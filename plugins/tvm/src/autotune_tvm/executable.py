@@ -24,6 +24,7 @@ from autotune.backends import (
     check_arguments,
     time_native_call,
 )
+from autotune.backends.dlpack import CPU, tensor_of
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune_tvm import runtime
@@ -150,29 +151,7 @@ class TVMExecutable(Executable):
         return self._constants.packed(operand.position, given, arrays, pack)
 
 
-_CPU = 1
-# kDLInt, kDLUInt, kDLFloat and kDLBool, by numpy's letters.
-_TYPE_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
-# kDLBfloat, which numpy does not have, by the name of the element type.
-_NAMED_CODES = {"bfloat16": 4}
 _TENSOR_POINTER = 7
-
-
-class _Tensor(ctypes.Structure):
-    """``DLTensor``."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("type_code", ctypes.c_uint8),
-        ("type_bits", ctypes.c_uint8),
-        ("type_lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
 
 
 class _Any(ctypes.Structure):
@@ -229,8 +208,11 @@ def native_call(
             read only.
         dtypes: Their element types, where numpy does not have all of them.
     """
-    names = [""] * len(arrays) if dtypes is None else dtypes
-    tensors = tuple(_tensor(array, name) for array, name in zip(arrays, names, strict=True))
+    names = [str(array.dtype) for array in arrays] if dtypes is None else dtypes
+    tensors = tuple(
+        tensor_of(it.ctypes.data, it.shape, name, (CPU, 0), _steps(it))
+        for it, name in zip(arrays, names, strict=True)
+    )
     arguments = (_Any * len(tensors))()
     for argument, tensor in zip(arguments, tensors, strict=True):
         argument.type_index = _TENSOR_POINTER
@@ -267,17 +249,6 @@ def _library() -> Any:
     return library
 
 
-def _tensor(array: Array, dtype: str) -> _Tensor:
-    dimensions = array.ndim
-    shape = (ctypes.c_int64 * dimensions)(*array.shape)
-    strides = (ctypes.c_int64 * dimensions)(*(step // array.itemsize for step in array.strides))
-    return _Tensor(
-        data=array.ctypes.data,
-        device_type=_CPU,
-        ndim=dimensions,
-        type_code=_NAMED_CODES.get(dtype, _TYPE_CODES[array.dtype.kind]),
-        type_bits=8 * array.itemsize,
-        type_lanes=1,
-        shape=shape,
-        strides=strides,
-    )
+def _steps(array: Array) -> tuple[int, ...]:
+    """Elements from one to the next, along each dimension."""
+    return tuple(step // array.itemsize for step in array.strides)

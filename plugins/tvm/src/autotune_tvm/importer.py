@@ -7,23 +7,20 @@ is refused with the block's name and the reason.
 from __future__ import annotations
 
 import json
-import math
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from attrs import evolve, field, frozen
 from tvm import IRModule, tirx
-from tvm.ir import TensorLoad, Var, load_json, save_json
-from tvm.s_tir import SBlockRealize
+from tvm.ir import load_json, save_json
 
-from autotune.backends import LEAST_IN_SUM, SECONDS_PER_ADDITION
+from autotune.backends import serial_seconds
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.workloads import Tensor, Workload
+from autotune.ir.workloads import Stage, Tensor, Workload
 from autotune.ir.workloads.inputs import index_inputs
 from autotune_tvm.blocks import Block, identifier, read_function
 from autotune_tvm.emit import ENTRY
-from autotune_tvm.passes.statements import inside
 
 __all__ = [
     "CONSTANTS",
@@ -34,7 +31,6 @@ __all__ = [
     "import_module",
     "least_seconds",
     "module_from_text",
-    "module_of",
     "parameters_of",
     "text_of",
 ]
@@ -138,20 +134,12 @@ def module_from_text(text: str) -> IRModule:
     return module
 
 
-def module_of(program: object) -> tuple[IRModule, str]:
+def _function_of(program: object) -> tuple[IRModule, str]:
     """``program`` as a module with one function, and the function's own name.
-
-    Blocks that share a name are renamed, since schedules find blocks by name; and so are buffers.
 
     Raises:
         UnsupportedWorkload: it is no ``PrimFunc`` and no module with just one.
     """
-    module, name = _function_of(program)
-    return _with_unique_names(module, text_of(module)), name
-
-
-def _function_of(program: object) -> tuple[IRModule, str]:
-    """Find the function as :func:`module_of` does, with the names that there are."""
     function: Any = program
     name = ENTRY
     if isinstance(program, IRModule):
@@ -185,7 +173,7 @@ def _function_names(module: IRModule) -> list[str]:
 def _with_unique_names(module: IRModule, text: str) -> IRModule:
     """The same program with a name of its own for every buffer and every block.
 
-    Buffers are then called as the tensors of the workload are.
+    Buffers are then called as the tensors of the workload are; schedules find blocks by name.
 
     Names are the only thing that changes; they are changed in the text form, where each object
     stands once.
@@ -228,50 +216,14 @@ def least_seconds(function: Any) -> float:
     Args:
         function: An unscheduled ``PrimFunc``.
     """
-    return SECONDS_PER_ADDITION * _dependent_additions(function.body, ())
+    workload, module = import_module(function)
+    blocks = blocks_of(module)
+    others = [it.name for it in workload.stages if not _sums_innermost(it, blocks.get(it.name))]
+    return serial_seconds(workload, others)
 
 
-def _dependent_additions(node: Any, loops: tuple[Any, ...]) -> int:
-    """Additions inside a statement of which each waits for another.
-
-    Args:
-        node: A statement.
-        loops: Those around it, the outermost first.
-    """
-    if isinstance(node, tirx.For):
-        serial = node.kind == tirx.ForKind.SERIAL and isinstance(node.extent, tirx.IntImm)
-        return _dependent_additions(node.body, (*loops, node)) if serial else 0
-    if isinstance(node, SBlockRealize) and _adds_floats(node.block):
-        return _of_block(node, loops)
-    return sum(_dependent_additions(statement, loops) for statement in inside(node))
-
-
-def _of_block(realize: Any, loops: tuple[Any, ...]) -> int:
-    axes = realize.block.iter_vars
-    kinds = {
-        binding: axis.iter_type
-        for axis, binding in zip(axes, realize.iter_values, strict=True)
-        if isinstance(binding, Var)
-    }
-    if len(kinds) != len(axes):
-        return 0
-    in_sum = 1
-    for loop in reversed(loops):
-        if kinds.get(loop.loop_var) != tirx.IterVar.CommReduce:
-            break
-        in_sum *= int(loop.extent)
-    return math.prod(int(loop.extent) for loop in loops) if in_sum >= LEAST_IN_SUM else 0
-
-
-def _adds_floats(block: Any) -> bool:
-    """Return whether a block adds to what it writes: ``C[i] = C[i] + ...`` of floats."""
-    store = block.body
-    if block.init is None or not isinstance(store, tirx.BufferStore):
+def _sums_innermost(stage: Stage, block: Block | None) -> bool:
+    if block is None:
         return False
-    value = store.value
-    return (
-        isinstance(value, tirx.Add)
-        and "float" in str(store.buffer.dtype)
-        and isinstance(value.a, TensorLoad)
-        and bool(value.a.source.same_as(store.buffer))
-    )
+    reduced = {axis.name for axis in stage.reduce_axes}
+    return set(block.loop_axes[len(block.loop_axes) - len(reduced) :]) == reduced

@@ -70,8 +70,8 @@ from autotune.sketches import (
 )
 from autotune.sketches.copy_engine import SWIZZLED_ROW_BYTES, VECTOR_BYTES
 from autotune_tvm.blocks import Block
-from autotune_tvm.passes import AHEAD, STAGES
 from autotune_tvm.passes.bulk_copies import BULK
+from autotune_tvm.passes.pipeline_fetches import AHEAD, STAGES
 from autotune_tvm.passes.statements import statements
 from autotune_tvm.scans import opened
 from autotune_tvm.schedule_state import (
@@ -460,7 +460,7 @@ def _first_line(error: Exception) -> str:
 def _apply(state: ScheduleState, step: Step) -> None:
     if isinstance(step, OpenStep):
         step.replay("tvm", state, state.config)
-    else:
+    elif not isinstance(step, _DONE):
         _HANDLERS[type(step)](state, step)
 
 
@@ -601,18 +601,13 @@ def _note_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
     state.warp_calls.append(step)
 
 
-def _nothing(state: ScheduleState, step: Step) -> None:
-    """Do nothing: the step is done already, as for matrices and padding, or is none of TVM's.
-
-    What a processor is asked for early, what passes the caches, which iterations are left out and
-    which are pipelined changes no result.
-    """
-
+_DONE = (PadExtent, Im2col, Stream, SoftwarePipeline, Prefetch, BoundLoop)
+"""Steps that are done before the others, as for matrices and padding, or are none of TVM's: what a
+processor is asked for early, what passes the caches, which iterations are left out and which are
+pipelined changes no result."""
 
 _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Inline: _inline,
-    PadExtent: _nothing,
-    Im2col: _nothing,
     SplitReduction: split_blocks,
     ChunkReduction: split_blocks,
     Tile: _tile,
@@ -634,10 +629,6 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     BulkCopy: lay_out_bulk,
     TileCeil: _tile,
     UnrollLimit: _unroll_limit,
-    Stream: _nothing,
-    SoftwarePipeline: _nothing,
-    Prefetch: _nothing,
-    BoundLoop: _nothing,
 }
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import IRModule
-from tvm_ffi import structural_walk
 
 from autotune.backends import KernelLaunch
 from autotune.ir.element_types import element_type
 from autotune.lower.resident_blocks import resident_blocks
 from autotune.targets import Target
+from autotune_tvm.passes.statements import nodes_in
 
 __all__ = ["REGISTERS", "with_resident_blocks"]
 
@@ -51,19 +51,13 @@ def with_resident_blocks(
 
 
 def _noted_registers(body: Any) -> int:
-    found = (it for it in _nodes(body, tirx.AttrStmt) if str(it.attr_key) == REGISTERS)
+    found = (it for it in nodes_in(body, tirx.AttrStmt) if str(it.attr_key) == REGISTERS)
     return max((int(it.value) for it in found), default=0)
-
-
-def _nodes(body: Any, kind: type[Any]) -> list[Any]:
-    found: list[Any] = []
-    structural_walk(body, (kind, found.append))
-    return found
 
 
 def _static_shared_bytes(body: Any) -> int:
     found = 0
-    for it in _nodes(body, tirx.AllocBuffer):
+    for it in nodes_in(body, tirx.AllocBuffer):
         if str(it.buffer.scope()) == "shared":
             name, _, lanes = str(it.buffer.dtype).partition("x")
             extents = [int(extent) for extent in it.buffer.shape]

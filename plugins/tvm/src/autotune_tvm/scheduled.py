@@ -46,7 +46,7 @@ def scheduled_module(request: BuildRequest) -> Any:
         InvalidSchedule: a step cannot be applied.
     """
     module = _scheduled(request)
-    from autotune_tvm.passes import compare_booleans, compares_booleans
+    from autotune_tvm.passes.booleans import compare_booleans, compares_booleans
 
     return compare_booleans(module) if compares_booleans(request.workload) else module
 
@@ -76,12 +76,12 @@ def _scheduled(request: BuildRequest) -> Any:
         return default_schedule(module, request.target, request.threads).mod
     _check_instructions(request.candidate, request.target)
     module = program_of(request.workload, request.program)
-    from autotune_tvm.passes import PASSES, pipeline_fetches
+    from autotune_tvm.passes.pipeline_fetches import pipeline_fetches
+    from autotune_tvm.passes.vectors import flat_reads, uniform_conditions
     from autotune_tvm.replay import schedule
 
     scheduled = schedule(module, request.candidate, request.workload).mod
     # A whole schedule of TVM's own is left as TVM makes it.
     if not request.candidate.sketch.is_opaque:
-        for each in PASSES:
-            scheduled = each(scheduled)
+        scheduled = flat_reads(uniform_conditions(scheduled))
     return pipeline_fetches(scheduled)

@@ -23,7 +23,7 @@ from autotune.lower.instructions.warpgroups import CORE_ROW_BYTES, WarpgroupTile
 from autotune.lower.instructions.warps import WarpTile
 from autotune.sketches import Step, WarpTensorize, result_axes
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic, result_levels
-from autotune_tvm.passes import ROUNDED
+from autotune_tvm.passes.pipeline_fetches import ROUNDED
 from autotune_tvm.passes.statements import with_fields
 from autotune_tvm.passes.warpgroup_calls import products
 from autotune_tvm.resident_blocks import REGISTERS
@@ -137,9 +137,11 @@ def _calling(tile: WarpTile | WarpgroupTile, block: Any, *, is_left_first: bool)
         for region, name in zip(regions, ("sums", "left", "right"), strict=True)
     )
     size = element_type(tile.call.left.dtype).bytes
+    # Of core matrices from plane to plane, of others from row to row.
+    level = 0 if isinstance(tile, WarpgroupTile) else -2
     given = []
     for part in (left, right):
-        given += [part.access_ptr("r"), tirx.Cast("int32", part.strides[0]) * size]
+        given += [part.access_ptr("r"), tirx.Cast("int32", part.strides[level]) * size]
     if isinstance(tile, WarpgroupTile):
         body = products(tile, sums, given)
     else:

@@ -241,12 +241,15 @@ def test_what_cannot_be_read_is_named_in_one_line(make: Callable[[], Any], messa
     assert "\n" not in str(caught.value)
 
 
-def test_reading_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("axis", [0, 1])
+def test_reading_says_nothing(axis: int, capfd: pytest.CaptureFixture[str]) -> None:
     """TVM writes a line for every lookup in a table."""
+    places = np.array([[3, 0, 1], [1, 1, 2]])
     module = network(
-        [(X.shape, "float32"), ((3,), "int64")], lambda emit, x, i: emit(op.take(x, i, 0))
+        [(X.shape, "float32"), (places.shape, "int64")],
+        lambda emit, x, i: emit(op.take(x, i, axis)),
     )
-    check(module, X, np.array([3, 0, 1]))
+    check(module, X, places)
     capfd.readouterr()
     read(module)
     assert capfd.readouterr().err == ""

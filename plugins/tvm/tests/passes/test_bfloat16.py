@@ -10,7 +10,7 @@ import pytest
 import tvm
 from autotune_tvm import compiler
 from autotune_tvm.executable import native_call
-from autotune_tvm.passes import bfloat16_constants
+from autotune_tvm.passes.bfloat16 import bfloat16_constants
 from numpy.typing import NDArray
 from tvm import IRModule, te, tirx
 

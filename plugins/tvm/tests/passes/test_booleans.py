@@ -13,7 +13,11 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.importer import import_module
 from autotune_tvm.nvcc import kernel_resources
-from autotune_tvm.passes import compare_booleans, compares_booleans, narrow_boolean_vectors
+from autotune_tvm.passes.booleans import (
+    compare_booleans,
+    compares_booleans,
+    narrow_boolean_vectors,
+)
 from autotune_tvm.replay import schedule
 from cuda_threads import run_all
 from kernel_programs import program_of, source_of

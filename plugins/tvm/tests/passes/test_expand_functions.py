@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tvm
 from autotune_tvm.compiler import generate_code, lower_module, module_digest, tir_pipeline
-from autotune_tvm.passes import expand_functions
+from autotune_tvm.passes.expand_functions import expand_functions
 from needs import skip_here
 from single_precision import ARGUMENTS, check_errors, exact
 from tvm import te, tirx

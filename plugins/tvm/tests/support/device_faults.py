@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.cuda_code import cuda_source, program_of
+from autotune_tvm.cuda_code import cuda_source
 
 from autotune.backends import (
     CudaExecutable,
@@ -62,7 +62,7 @@ class FaultyBackend(TVMBackend):
             cubin_architecture(request.target.processor),
             (),
         )
-        program = program_of(lowered.program, cubin, fast_math=False)
+        program = lowered.program.program(cubin, fast_math=False)
         shared = _TOO_MUCH if fault.startswith("too much") else 0
         arguments = workload.inputs[0].name, output
         more = KernelLaunch("fault_kernel", (1, 1, 1), (1, 1, 1), shared, arguments)

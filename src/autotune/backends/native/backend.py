@@ -221,15 +221,20 @@ LEAST_IN_SUM = 256
 """Of fewer, a compiler may unroll all loops of a sum; it can then vectorise those around it."""
 
 
-def serial_seconds(workload: Workload) -> float:
+def serial_seconds(workload: Workload, others: Collection[str] = ()) -> float:
     """Seconds that a call of the program made from a workload takes at least; 0.0 if not known.
 
     The loops of a sum are the innermost ones there, and compilers have no leave to reorder it.
+
+    Args:
+        workload: The workload.
+        others: Names of stages of which a program has other loops.
     """
     sums = [
         stage
         for stage in workload.stages
-        if stage.combiner == "add"
+        if stage.name not in others
+        and stage.combiner == "add"
         and stage.output.element.is_float
         and math.prod(axis.extent for axis in stage.reduce_axes) >= LEAST_IN_SUM
     ]

@@ -25,7 +25,6 @@ __all__ = [
     "async_copies",
     "end_of_group",
     "marked",
-    "marked_rounded",
     "wait_for_group",
 ]
 
@@ -34,14 +33,10 @@ _COPIED, _ROUNDED = 1, 2
 _CONDITIONAL = Op.get("prim.if_then_else")
 
 
-def marked(copies: Any) -> Any:
-    """Statements whose stores are to be asynchronous copies."""
-    return tirx.AttrStmt(tirx.const(0, "int32"), _MARK, tirx.const(_COPIED, "int32"), copies)
-
-
-def marked_rounded(copies: Any) -> Any:
-    """Statements whose stores are to be copies of float32 that are rounded to TF32."""
-    return tirx.AttrStmt(tirx.const(0, "int32"), _MARK, tirx.const(_ROUNDED, "int32"), copies)
+def marked(copies: Any, *, rounded: bool = False) -> Any:
+    """Statements whose stores are to be asynchronous copies, or copies rounded to TF32."""
+    kind = tirx.const(_ROUNDED if rounded else _COPIED, "int32")
+    return tirx.AttrStmt(tirx.const(0, "int32"), _MARK, kind, copies)
 
 
 def end_of_group() -> Any:

@@ -14,7 +14,7 @@ the same for all of them to LLVM.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,10 @@ from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_equal, structural_map
 
 from autotune.ir.element_types import bfloat16_bits
+from autotune.lower.emitter import Value
+from autotune.lower.llvm_ir import LLVMEmitter, function_text
 from autotune_tvm.linked_text import with_functions, with_linked
-from autotune_tvm.passes.statements import inside, rebuilt, statements, walk, with_bodies
+from autotune_tvm.passes.statements import inside, nodes_in, rebuilt, statements, with_bodies
 
 __all__ = ["bfloat16_constants", "round_to_bfloat16"]
 
@@ -96,28 +98,18 @@ def _name(lanes: int) -> str:
 def _definition(lanes: int) -> str:
     """A function in LLVM's text form."""
 
-    def typed(element: str) -> str:
-        return f"<{lanes} x {element}>" if lanes > 1 else element
+    def made(emitter: LLVMEmitter, x: Value) -> Value:
+        say, number = emitter.operation, partial(emitter.constant, dtype="int32")
+        bits = emitter.bitcast(x, "int32", lanes)
+        upper = say("lshr", bits, number(_BITS))
+        odd = say("and", upper, number(1))
+        biased = say("add", say("add", bits, number(_BELOW_HALF)), odd)
+        is_nan, quiet = say("fcmp uno", x, x, "bool"), say("or", upper, number(_QUIET))
+        chosen = emitter.select(is_nan, quiet, say("lshr", biased, number(_BITS)))
+        return emitter.converted("trunc", chosen, "uint16")
 
-    def number(amount: int) -> str:
-        return f"<{', '.join([f'i32 {amount}'] * lanes)}>" if lanes > 1 else str(amount)
-
-    word, single = typed("i32"), typed("float")
-    lines = (
-        f"%bits = bitcast {single} %x to {word}",
-        f"%upper = lshr {word} %bits, {number(_BITS)}",
-        f"%odd = and {word} %upper, {number(1)}",
-        f"%biased = add {word} %bits, {number(_BELOW_HALF)}",
-        f"%carried = add {word} %biased, %odd",
-        f"%rounded = lshr {word} %carried, {number(_BITS)}",
-        f"%quiet = or {word} %upper, {number(_QUIET)}",
-        f"%nan = fcmp uno {single} %x, %x",
-        f"%chosen = select {typed('i1')} %nan, {word} %quiet, {word} %rounded",
-        f"%half = trunc {word} %chosen to {typed('i16')}",
-        f"ret {typed('i16')} %half",
-    )
-    head = f"define {typed('i16')} @{_name(lanes)}({single} %x) alwaysinline nounwind"
-    return f"{head} {{\n" + "\n".join(f"  {line}" for line in lines) + "\n}\n"
+    (text,) = function_text(_name(lanes), ("float32", lanes), made)
+    return text
 
 
 _DTYPE = "bfloat16"
@@ -176,10 +168,9 @@ def _in_vectors(loop: Any) -> Any:
 
 def _may_repeat(value: Any, moving: list[Any]) -> bool:
     """Tell if a value may be the same in all lanes: a quotient of the lane's number may be."""
-    nodes = list(walk(value))
-    if any(isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) for node in nodes):
+    if nodes_in(value, tirx.FloorDiv) or nodes_in(value, tirx.FloorMod):
         return True
-    return not any(node.same_as(name) for node in nodes for name in moving)
+    return not any(node.same_as(name) for node in nodes_in(value, tirx.Var) for name in moving)
 
 
 def _moving(loop: Any) -> list[Any]:
@@ -191,6 +182,6 @@ def _moving(loop: Any) -> list[Any]:
             found += [
                 item.var
                 for item, value in pairs
-                if any(node.same_as(name) for node in walk(value) for name in found)
+                if any(node.same_as(name) for node in nodes_in(value, tirx.Var) for name in found)
             ]
     return found

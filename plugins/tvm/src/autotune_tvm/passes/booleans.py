@@ -17,12 +17,17 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, IRModule, Op, TensorLoad, load_json, save_json
 from tvm.s_tir import SBlockRealize
-from tvm_ffi import structural_walk
 
 from autotune.ir.expressions import Binary, Cast, Constant, Gather, Load, ScalarExpr, Select, Unary
 from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, walk
 from autotune.ir.workloads import Workload
-from autotune_tvm.passes.statements import replaced, substituted, with_bodies
+from autotune_tvm.passes.statements import (
+    nodes_in,
+    replaced,
+    substituted,
+    with_bodies,
+    with_fields,
+)
 
 __all__ = ["compare_booleans", "compares_booleans", "narrow_boolean_vectors"]
 
@@ -100,7 +105,7 @@ def _changed(node: Any) -> Any:
     if lanes >= extent:
         return node
     if lanes == 1 or extent % lanes:
-        return tirx.For(node.loop_var, node.min, node.extent, tirx.ForKind.UNROLLED, node.body)
+        return with_fields(node, kind=tirx.ForKind.UNROLLED, annotations={})
     kind = str(node.loop_var.ty.dtype)
     outer, inner = (tirx.Var(f"{node.loop_var.name}_{level}", kind) for level in range(2))
     zero, width = tirx.const(0, kind), tirx.const(lanes, kind)
@@ -116,7 +121,7 @@ def _lanes(loop: Any) -> int:
     # Conditions of calls are asked one by one where they differ between lanes.
     asked: list[Any] = []
     found = int(loop.extent)
-    for node in _nodes(loop.body):
+    for node in nodes_in(loop.body):
         if isinstance(node, SBlockRealize):
             pairs = zip(node.block.iter_vars, node.iter_values, strict=True)
             moving += [axis.var for axis, value in pairs if _uses(value, moving)]
@@ -124,7 +129,7 @@ def _lanes(loop: Any) -> int:
             buffer = node.source if isinstance(node, TensorLoad) else node.buffer
             found = 1 if str(buffer.dtype) == "bool" else found
         elif isinstance(node, Call) and node.op.same_as(_CONDITIONAL):
-            asked += _nodes(node.args[0])
+            asked += nodes_in(node.args[0])
         elif isinstance(node, tirx.Not) and _uses(node, moving):
             found = 1
         elif isinstance(node, _COMPARISONS) and not any(node.same_as(it) for it in asked):
@@ -132,13 +137,6 @@ def _lanes(loop: Any) -> int:
     return found
 
 
-def _nodes(node: Any) -> list[Any]:
-    """Everything in a statement or an expression, from the outside in."""
-    found: list[Any] = []
-    structural_walk(node, found.append, order="pre")
-    return found
-
-
 def _uses(expression: Any, variables: list[Any]) -> bool:
-    used = [node for node in _nodes(expression) if isinstance(node, tirx.Var)]
+    used = nodes_in(expression, tirx.Var)
     return any(node.same_as(it) for node in used for it in variables)

@@ -23,7 +23,7 @@ from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir import Call, IRModule, PointerType, Range, TensorLoad
 from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize
 from tvm.tirx import BufferRegion
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_map
 
 from autotune.backends import InvalidSchedule, KernelLaunch, TensorMap
 from autotune.ir.element_types import element_type
@@ -33,7 +33,7 @@ from autotune.sketches.copy_engine import (
     SWIZZLED_ALIGNMENT,
     VECTOR_BYTES,
 )
-from autotune_tvm.passes.statements import at, substituted
+from autotune_tvm.passes.statements import at, nodes_in, substituted, with_fields
 
 __all__ = [
     "BULK",
@@ -112,20 +112,13 @@ def bulk_fetch(part: Any, buffer: Any, values: Mapping[Any, Any], stage: Any) ->
         *([], [whole], [written], str(block.name_hint), asked, None, []),
         [MatchBufferRegion(filled, written)],
     )
-    return tirx.For(
-        first,
-        threads[0].min,
-        threads[0].extent,
-        threads[0].kind,
-        SBlockRealize([], True, made),
-        threads[0].thread_binding,
-    )
+    body = SBlockRealize([], True, made)
+    return with_fields(threads[0], loop_var=first, body=body, annotations={})
 
 
 def _loaded(block: Any) -> Any:
     """Value that a block copies: an element of a tensor, or zero beyond its ends."""
-    found: list[Any] = []
-    structural_walk(block.body.value, (TensorLoad, found.append))
+    found = nodes_in(block.body.value, TensorLoad)
     if len(found) != 1:
         raise InvalidSchedule(f"what is copied in bulk is no element of one tensor: {block.body}")
     return found[0]
@@ -213,12 +206,7 @@ def with_tensor_maps(
 
 def _with_maps(function: Any, arguments: Sequence[str]) -> tuple[Any, tuple[TensorMap, ...]]:
     known: dict[TensorMap, Any] = {}
-    pointers: dict[Any, Any] = {}
-
-    def declared(node: Any) -> None:
-        pointers[node.buffer] = node.data
-
-    structural_walk(function.body, (tirx.DeclBuffer, declared))
+    pointers = {it.buffer: it.data for it in nodes_in(function.body, tirx.DeclBuffer)}
 
     def described(call: Any) -> Any:
         name = getattr(next(iter(call.args), None), "value", "")
@@ -249,20 +237,17 @@ def _with_maps(function: Any, arguments: Sequence[str]) -> tuple[Any, tuple[Tens
 
 def _with_aligned_memory(body: Any) -> Any:
     """A kernel whose shared memory that is asked for begins where swizzled buffers may."""
-    aligned: dict[Any, Any] = {}
-
-    def allocated(node: Any) -> None:
-        plain = node.buffer
-        if str(plain.scope()) == "shared.dyn":
-            aligned[plain] = tirx.decl_buffer(
-                plain.shape,
-                str(plain.dtype),
-                str(plain.name),
-                scope="shared.dyn",
-                data_alignment=SWIZZLED_ALIGNMENT,
-            )
-
-    structural_walk(body, (tirx.AllocBuffer, allocated))
+    aligned = {
+        plain: tirx.decl_buffer(
+            plain.shape,
+            str(plain.dtype),
+            str(plain.name),
+            scope="shared.dyn",
+            data_alignment=SWIZZLED_ALIGNMENT,
+        )
+        for plain in (it.buffer for it in nodes_in(body, tirx.AllocBuffer))
+        if str(plain.scope()) == "shared.dyn"
+    }
 
     def replaced(node: Any) -> Any:
         return tirx.AllocBuffer(aligned[node.buffer]) if node.buffer in aligned else node

@@ -10,7 +10,6 @@ nested.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -20,31 +19,23 @@ from tvm.ir import Call, IRModule
 from tvm.target import codegen
 from tvm_ffi import structural_map
 
-from autotune.lower.elementary import (
-    ELEMENTARY,
-    Arithmetic,
-    BitOperation,
-    Comparison,
-    FloatOperation,
-)
+from autotune.lower.arithmetic import EmitterArithmetic
+from autotune.lower.elementary import ELEMENTARY, Arithmetic
+from autotune.lower.emitter import Value
+from autotune.lower.llvm_ir import LLVMEmitter, function_text
 from autotune_tvm.linked_text import with_functions, with_linked
 
 __all__ = ["expand_functions"]
 
-_INTEGERS = {"and": "and", "or": "or", "shl": "shl", "shr": "ashr"}
 _POWERS: Mapping[int, Callable[[Arithmetic, Any], Any]] = {
     2: lambda on, x: on.mul(x, x),
     3: lambda on, x: on.mul(on.mul(x, x), x),
 }
 """More factors would be less precise than the function."""
 
-_SCALE: Mapping[int, tuple[str, str, str]] = {
-    16: ("i16", ", i32", ", i32 4"),
-    8: ("i8", "", ""),
-    4: ("i8", "", ""),
-}
+_SCALE: Mapping[int, tuple[Any, ...]] = {16: ("int16", 4), 8: ("int8",), 4: ("int8",)}
 """Instructions by which AVX-512 multiplies vectors by powers of two, by lanes: the type of the
-intrinsic's mask, and the type and value of what says how it rounds."""
+intrinsic's mask, and what says how it rounds."""
 
 _FORMS: Mapping[str, Callable[[Arithmetic, Any], Any]] = {
     **ELEMENTARY,
@@ -64,12 +55,12 @@ def expand_functions(module: IRModule) -> IRModule:
 
 
 def _in_function(function: Any) -> Any:
-    used: dict[str, str] = {}
+    used: dict[str, None] = {}
     widths = _scaled_widths(function)
     changed = structural_map(function, (Call, lambda call: _expanded(call, used, widths)))
     if not used:
         return function
-    return with_linked(changed, [used[name] for name in sorted(used)])
+    return with_linked(changed, sorted(used))
 
 
 def _scaled_widths(function: Any) -> frozenset[int]:
@@ -89,8 +80,8 @@ def _is_split(lanes: int, width: int) -> bool:
     return rest == 0 and count.bit_count() == 1
 
 
-def _expanded(call: Any, used: dict[str, str], widths: frozenset[int]) -> Any:
-    """The call, or one of a function that is added to ``used``: definitions by name.
+def _expanded(call: Any, used: dict[str, None], widths: frozenset[int]) -> Any:
+    """The call, or one of a function that is added to ``used``: definitions.
 
     Args:
         call: Any call.
@@ -126,121 +117,42 @@ def _form(call: Any) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def _definition(name: str, lanes: int, widths: frozenset[int]) -> Mapping[str, str]:
-    """A function in LLVM's text form, and declarations of what it calls, by name."""
-    text = _Text(lanes, widths)
-    result = _FORMS[name](text, "%x")
-    body = "\n".join(f"  {line}" for line in (*text.lines, f"ret {text.float} {result}"))
-    linked = f"autotune_{name}_{lanes}"
-    head = f"define {text.float} @{linked}({text.float} %x) alwaysinline nounwind"
-    return {**text.declared, linked: f"{head} {{\n{body}\n}}\n"}
+def _definition(name: str, lanes: int, widths: frozenset[int]) -> Mapping[str, None]:
+    """A function in LLVM's text form, and declarations of what it calls."""
+    width = max((width for width in widths if _is_split(lanes, width)), default=0)
+
+    def made(emitter: LLVMEmitter, x: Value) -> Value:
+        on = _Scaling(emitter, width) if width else EmitterArithmetic(emitter)
+        found: Value = _FORMS[name](on, x)
+        return found
+
+    return dict.fromkeys(function_text(f"autotune_{name}_{lanes}", ("float32", lanes), made))
 
 
-class _Text(Arithmetic):
-    """Operations as lines of LLVM's text form; values are names.
-
-    TVM lets LLVM fuse products with sums wherever the processor can.
+class _Scaling(EmitterArithmetic):
+    """Elementary functions of vectors that an instruction multiplies by powers of two.
 
     Args:
-        lanes: Of the vectors, 1 for scalars.
-        widths: Lanes of the vectors that are scaled by an instruction.
-
-    Attributes:
-        lines: The operations.
-        declared: Declarations of what they call, by name.
-        scales: Whether the vectors are scaled by an instruction, whole or in parts.
+        emitter: Prints the function.
+        width: Lanes that the instruction multiplies at once.
     """
 
-    def __init__(self, lanes: int, widths: frozenset[int]) -> None:
-        self.lines: list[str] = []
-        self.declared: dict[str, str] = {}
-        self._width = max((width for width in widths if _is_split(lanes, width)), default=0)
-        self.scales = bool(self._width)
-        self.float = self._typed("float", lanes)
-        self._lanes = lanes
-        self._integer = self._typed("i32", lanes)
-        self._truth = self._typed("i1", lanes)
+    scales = True
 
-    @staticmethod
-    def _typed(element: str, lanes: int) -> str:
-        return f"<{lanes} x {element}>" if lanes > 1 else element
+    def __init__(self, emitter: LLVMEmitter, width: int) -> None:
+        super().__init__(emitter)
+        self._printer, self._width = emitter, width
 
-    def _line(self, text: str) -> str:
-        name = f"%v{len(self.lines)}"
-        self.lines.append(f"{name} = {text}")
-        return name
-
-    def _value(self, operand: Any) -> str:
-        """A name, or a constant in every lane."""
-        if isinstance(operand, str):
-            return operand
-        if isinstance(operand, int):
-            element, number = "i32", str(operand)
-        else:
-            # Constants of single precision are written as the same numbers in double precision.
-            (rounded,) = struct.unpack("f", struct.pack("f", operand))
-            element, number = "float", f"0x{struct.pack('>d', rounded).hex().upper()}"
-        if self._lanes == 1:
-            return number
-        return f"<{', '.join([f'{element} {number}'] * self._lanes)}>"
-
-    def floats(self, operation: FloatOperation, left: Any, right: Any) -> str:
+    def scaled(self, value: Value, power: Value) -> Value:
         """See :class:`Arithmetic`."""
-        operands = f"{self._value(left)}, {self._value(right)}"
-        return self._line(f"f{operation} {self.float} {operands}")
-
-    def integers(self, operation: BitOperation, left: Any, right: Any) -> str:
-        """See :class:`Arithmetic`."""
-        operands = f"{self._value(left)}, {self._value(right)}"
-        return self._line(f"{_INTEGERS[operation]} {self._integer} {operands}")
-
-    def where(self, comparison: Comparison, left: Any, right: Any, yes: Any, no: Any) -> str:
-        """See :class:`Arithmetic`."""
-        operands = f"{self._value(left)}, {self._value(right)}"
-        condition = self._line(f"fcmp o{comparison} {self.float} {operands}")
-        values = f"{self.float} {self._value(yes)}, {self.float} {self._value(no)}"
-        return self._line(f"select {self._truth} {condition}, {values}")
-
-    def bits(self, value: Any) -> str:
-        """See :class:`Arithmetic`."""
-        return self._line(f"bitcast {self.float} {value} to {self._integer}")
-
-    def of_bits(self, value: Any) -> str:
-        """See :class:`Arithmetic`."""
-        return self._line(f"bitcast {self._integer} {value} to {self.float}")
-
-    def converted(self, value: Any) -> str:
-        """See :class:`Arithmetic`."""
-        return self._line(f"sitofp {self._integer} {value} to {self.float}")
-
-    def scaled(self, value: Any, power: Any) -> str:
-        """See :class:`Arithmetic`."""
-        width, part = self._width, self._typed("float", self._width)
-        mask, more, rounding = _SCALE[width]
+        printer, width = self._printer, self._width
+        if value.lanes > width:
+            halves = zip(printer.halves(value), printer.halves(power), strict=True)
+            lower, upper = (self.scaled(*pair) for pair in halves)
+            return printer.shuffled(lower, upper, range(value.lanes))
+        zeros = printer.wide(printer.constant(0.0, "float32"), width)
+        mask, *rounding = _SCALE[width]
+        given = [value, power, zeros, printer.constant(-1, mask)]
+        given += [printer.constant(it, "int32") for it in rounding]
         name = f"llvm.x86.avx512.mask.scalef.ps.{32 * width}"
-        self.declared[name] = f"declare {part} @{name}({part}, {part}, {part}, {mask}{more})"
-        parts = []
-        for start in range(0, self._lanes, width):
-            own = [f"{part} {self._lanes_from(it, start)}" for it in (value, power)]
-            given = ", ".join((*own, f"{part} zeroinitializer", f"{mask} -1{rounding}"))
-            parts.append(self._line(f"call {part} @{name}({given})"))
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts, width = [self._joined(*pair, width) for pair in pairs], 2 * width
-        return parts[0]
-
-    def _lanes_from(self, value: str, start: int) -> str:
-        """The lanes of a vector that are scaled at once, from one on."""
-        width = self._width
-        if width == self._lanes:
-            return value
-        return self._shuffled(value, "poison", self._lanes, range(start, start + width))
-
-    def _joined(self, left: str, right: str, lanes: int) -> str:
-        return self._shuffled(left, right, lanes, range(2 * lanes))
-
-    def _shuffled(self, left: str, right: str, lanes: int, chosen: range) -> str:
-        kind = self._typed("float", lanes)
-        places = ", ".join(f"i32 {place}" for place in chosen)
-        operands = f"{kind} {left}, {kind} {right}"
-        return self._line(f"shufflevector {operands}, <{len(chosen)} x i32> <{places}>")
+        return printer.intrinsic(name, "float32", width, given)

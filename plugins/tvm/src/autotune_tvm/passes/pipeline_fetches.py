@@ -32,7 +32,6 @@ from autotune.sketches.copy_engine import SWIZZLED_ALIGNMENT
 from autotune_tvm.passes.async_copies import (
     end_of_group,
     marked,
-    marked_rounded,
     wait_for_group,
 )
 from autotune_tvm.passes.bulk_copies import (
@@ -44,12 +43,12 @@ from autotune_tvm.passes.bulk_copies import (
 from autotune_tvm.passes.statements import (
     at,
     blocks,
+    nodes_in,
     rebuilt,
     region_at,
     replaced,
     statements,
     substituted,
-    walk,
     with_bodies,
     with_fields,
 )
@@ -114,7 +113,7 @@ def _rounding(node: Any) -> Any | None:
         return None
     kept = {key: value for key, value in block.annotations.items() if key != ROUNDED}
     plain = rebuilt(node, [rebuilt(node.body, [with_fields(block, annotations=kept)])])
-    return marked_rounded(_whole_vectors(plain) or plain)
+    return marked(_whole_vectors(plain) or plain, rounded=True)
 
 
 def _is_marked(node: Any) -> bool:
@@ -246,16 +245,7 @@ def _ahead(rounds: _Rounds) -> Any:
         parity = floormod(variable // rounds.stages, 2)
         body = [bulk_wait(own, parity), wait(), _barrier(), *computed, more]
     annotations = {key: value for key, value in loop.annotations.items() if key != STAGES}
-    repeated = tirx.For(
-        variable,
-        loop.min,
-        loop.extent,
-        loop.kind,
-        tirx.SeqStmt(body),
-        loop.thread_binding,
-        annotations,
-        loop.step,
-    )
+    repeated = with_fields(loop, body=tirx.SeqStmt(body), annotations=annotations)
     # Inside another loop, threads may still compute on what the last iterations fetched.
     ended = [it.ended(variable) for it in rounds.products]
     made = [bulk_begin(rounds.stages, len(rounds.fetches))] if rounds.bulk else []
@@ -287,23 +277,14 @@ def _fetched(rounds: _Rounds, iteration: Any, stage: Any) -> Any:
         ]
         return marked(_in_order(asked))
     copies = [_copied(it, rounds, {variable: iteration}, stage) for it in rounds.fetches]
-    return (marked_rounded if rounds.rounded else marked)(_in_order(copies))
+    return marked(_in_order(copies), rounded=rounds.rounded)
 
 
 def _copied(node: Any, rounds: _Rounds, values: Mapping[Any, Any], stage: Any) -> Any:
     if isinstance(node, tirx.For):
         variable = tirx.Var(str(node.loop_var.name), node.loop_var.ty)
         inner = _copied(node.body, rounds, {**values, node.loop_var: variable}, stage)
-        return tirx.For(
-            variable,
-            node.min,
-            node.extent,
-            node.kind,
-            inner,
-            node.thread_binding,
-            node.annotations,
-            node.step,
-        )
+        return with_fields(node, loop_var=variable, body=inner)
     if not isinstance(node, SBlockRealize) or not isinstance(node.block.body, tirx.BufferStore):
         raise InvalidSchedule(f"what is fetched ahead is not one store: {type(node).__name__}")
     names, given = list(values), list(values.values())
@@ -398,7 +379,7 @@ def _reading(node: Any, rounds: _Rounds, values: Mapping[Any, Any], stage: Any) 
     if isinstance(node, SBlockRealize):
         moved = dict(values)
         for item, value in zip(node.block.iter_vars, node.iter_values, strict=True):
-            if any(part.same_as(name) for part in walk(value) for name in names):
+            if any(part.same_as(name) for part in nodes_in(value, tirx.Var) for name in names):
                 moved[item.var] = at(value, names, given)
         return rebuilt(node, [_reading(node.block, rounds, moved, stage)])
     if isinstance(node, SBlock):

@@ -8,43 +8,44 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import IRModule, Range, TensorLoad, TensorRegion
 from tvm.s_tir import SBlock, SBlockRealize
-from tvm_ffi import structural_map
+from tvm_ffi import structural_map, structural_walk
+
+from autotune_tvm.linked_text import with_functions
 
 __all__ = [
     "at",
     "blocks",
     "inside",
+    "nodes_in",
     "reads",
     "rebuilt",
     "region_at",
     "replaced",
     "statements",
     "substituted",
-    "walk",
     "with_bodies",
     "with_fields",
 ]
 
-_FIELDS = (
-    "iter_vars",
-    "reads",
-    "writes",
-    "name_hint",
-    "body",
-    "init",
-    "alloc_buffers",
-    "match_buffers",
-    "annotations",
-)
+_FIELDS = {
+    SBlock: (
+        *("iter_vars", "reads", "writes", "name_hint", "body", "init", "alloc_buffers"),
+        *("match_buffers", "annotations"),
+    ),
+    tirx.For: (
+        *("loop_var", "min", "extent", "kind", "body", "thread_binding", "annotations", "step"),
+    ),
+}
 
 
 def with_bodies(module: IRModule, changed: Callable[[Any], Any]) -> IRModule:
     """A module with changed bodies of its functions; those that stay the same are left alone."""
-    functions = {}
-    for name, function in module.functions.items():
+
+    def made(function: Any) -> Any:
         body = changed(function.body)
-        functions[name] = function if body.same_as(function.body) else function.with_body(body)
-    return IRModule(functions, attrs=module.attrs)
+        return function if body.same_as(function.body) else function.with_body(body)
+
+    return with_functions(module, made)
 
 
 def statements(node: Any) -> Iterator[Any]:
@@ -73,22 +74,19 @@ def substituted(expression: Any, variables: list[Any], values: Sequence[Any]) ->
 
 def reads(value: Any, buffer: Any) -> bool:
     """Return whether an expression reads a buffer."""
-    return any(isinstance(it, TensorLoad) and it.source.same_as(buffer) for it in walk(value))
+    return any(it.source.same_as(buffer) for it in nodes_in(value, TensorLoad))
 
 
-def walk(node: Any) -> Iterator[Any]:
-    """``node`` and every expression in it."""
-    yield node
-    parts: list[Any] = []
-    for attribute in ("a", "b", "value", "condition", "true_value", "false_value"):
-        if hasattr(node, attribute) and not isinstance(node, (tirx.IntImm, tirx.FloatImm)):
-            parts.append(getattr(node, attribute))
-    if isinstance(node, TensorLoad):
-        parts = list(node.indices)
-    elif hasattr(node, "args"):
-        parts += list(node.args)
-    for part in parts:
-        yield from walk(part)
+def nodes_in(node: Any, kind: type[Any] = object) -> list[Any]:
+    """Everything of a kind in a statement or an expression, from the outside in."""
+    found: list[Any] = []
+
+    def note(inner: Any) -> None:
+        if isinstance(inner, kind):
+            found.append(inner)
+
+    structural_walk(node, note, order="pre")
+    return found
 
 
 def region_at(region: Any, variables: list[Any], values: Any) -> Any:
@@ -127,27 +125,15 @@ def rebuilt(node: Any, inside: list[Any]) -> Any:
     """The statement with others directly inside."""
     if isinstance(node, tirx.SeqStmt):
         return tirx.SeqStmt(inside) if len(inside) > 1 else inside[0]
-    if isinstance(node, tirx.For):
-        return tirx.For(
-            node.loop_var,
-            node.min,
-            node.extent,
-            node.kind,
-            inside[0],
-            node.thread_binding,
-            node.annotations,
-            node.step,
-        )
     if isinstance(node, SBlockRealize):
         return SBlockRealize(node.iter_values, node.predicate, inside[0])
-    if isinstance(node, SBlock):
-        return with_fields(node, body=inside[0])
-    return node
+    return with_fields(node, body=inside[0]) if isinstance(node, (tirx.For, SBlock)) else node
 
 
-def with_fields(block: Any, **fields: Any) -> Any:
-    """The ``SBlock`` with other values of some fields."""
-    return SBlock(*(fields.get(name, getattr(block, name)) for name in _FIELDS))
+def with_fields(node: Any, **fields: Any) -> Any:
+    """The block or the loop with other values of some fields."""
+    kind = type(node)
+    return kind(*(fields.get(name, getattr(node, name)) for name in _FIELDS[kind]))
 
 
 def blocks(statement: Any) -> list[Any]:

@@ -15,9 +15,10 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import IRModule
 from tvm.s_tir.transform import ThreadSync
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_map
 
 from autotune_tvm.linked_text import with_functions
+from autotune_tvm.passes.statements import nodes_in
 
 __all__ = ["sync_rows"]
 
@@ -30,7 +31,8 @@ def sync_rows(module: IRModule) -> IRModule:
 
     Modules whose threads have one dimension stay as they are.
     """
-    if not _has_rows(module):
+    bodies = (it.body for it in module.functions.values() if isinstance(it, tirx.PrimFunc))
+    if not any(_tag(node) == _ROW for body in bodies for node in nodes_in(body, tirx.AttrStmt)):
         return module
     turned = _with_last(module, _COLUMN)
     for scope in ("shared", "shared.dyn"):
@@ -57,13 +59,3 @@ def _tag(node: Any) -> str:
     if not isinstance(node, tirx.AttrStmt) or node.attr_key != _EXTENT:
         return ""
     return str(node.node.thread_tag)
-
-
-def _has_rows(module: IRModule) -> bool:
-    """Return whether threads of any function have two dimensions."""
-    found: list[bool] = []
-    for function in module.functions.values():
-        if isinstance(function, tirx.PrimFunc):
-            noted = (tirx.AttrStmt, lambda node: found.append(_tag(node) == _ROW))
-            structural_walk(function.body, noted)
-    return any(found)
