@@ -11,7 +11,6 @@ from autotune_mlir import bindings, compiler, parsing
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.compiler import OPT_LEVEL_VARIABLE, Lowered, generate, lower
 from autotune_mlir.emit import payload
-from autotune_mlir.entry import entry_text
 from autotune_mlir.parsing import brief
 from mlir_schedules import executable_of, scheduled
 from numpy.typing import NDArray
@@ -98,12 +97,6 @@ def test_results_that_start_from_one_tensor_are_apart() -> None:
     generate(lower(text, threads=1, by_default=True)).run(arrays)
     np.testing.assert_array_equal(c, a @ b)
     np.testing.assert_array_equal(d, b @ a)
-
-
-def test_the_entry_says_how_arrays_lie() -> None:
-    text = entry_text([(2, 3, 5), ()])
-    assert "%array0, %array0, %n0, %n2, %n3, %n5, %n15, %n5, %n1, %array1, %array1, %n0" in text
-    assert "!llvm.ptr, !llvm.ptr, i64)" in text
 
 
 def test_digests_are_of_what_is_computed() -> None:
@@ -201,9 +194,6 @@ def test_nothing_is_printed() -> None:
     assert in_fresh_process(text) == ""
 
 
-ON_THE_STACK = "memref.alloca"
-# Whatever is on the stack is given back at the end of such an operation.
-SCOPES = ("func.func", "scf.forall")
 # A row of what is copied takes 2 KiB, and is put on the stack.
 PRODUCT = gemm(m=96, n=128, k=512)
 LITTLE_STACK = 512 << 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.printer import lower_printed, print_request
+from autotune_mlir.compiler import lower_printed
 from printed_workloads import ParallelSuite, PrintedSuite, drawn
 
 from autotune.backends import BuildRequest
@@ -38,7 +38,7 @@ class TestParallel(ParallelSuite):
 
 def printed_text(candidate: Candidate, threads: int = 1) -> str:
     request = request_for(candidate, preset("haswell-2core"), threads)
-    return print_request(request).text
+    return BACKEND.show(request)
 
 
 def test_threads_are_in_the_text_where_a_loop_is_parallel() -> None:
@@ -50,14 +50,12 @@ def test_threads_are_in_the_text_where_a_loop_is_parallel() -> None:
 
 def test_what_packs_constants_is_an_entry(target: Target) -> None:
     constant = PRODUCT.with_constants(PRODUCT.inputs[-1].name)
-    packing = [
-        printed
-        for candidate in sample_candidates(BACKEND, constant, target)
-        if (printed := print_request(request_for(candidate, target))).program.packed
-    ]
+    drawn = sample_candidates(BACKEND, constant, target)
+    programs = [BACKEND.lower(request_for(it, target)).program for it in drawn]
+    packing = [it for it in programs if it.packed]
     assert packing
-    for printed in packing:
-        assert lower_printed(printed).entries == printed.entries == ("pack0", "run")
+    assert all([entry for entry, _, _ in it.packed] == ["pack0"] for it in packing)
+    assert all("llvm.func @pack0(%arrays" in it.text for it in packing)
 
 
 @pytest.mark.parametrize("dtype", ["u8s8s32", "bfloat16"])
@@ -70,9 +68,9 @@ def test_instructions_are_calls_of_intrinsics(dtype: str) -> None:
         if any(isinstance(step, Tensorize) for step in candidate.sketch.core_steps)
     ]
     for candidate in candidates:
-        printed = print_request(request_for(candidate, machine))
-        assert "llvm.call_intrinsic" in printed.text
-        lower_printed(printed)
+        text = BACKEND.show(request_for(candidate, machine))
+        assert "llvm.call_intrinsic" in text
+        lower_printed(text, threads=1, entries=["run"])
     assert candidates
 
 

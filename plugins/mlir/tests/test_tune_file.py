@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from autotune_mlir import bindings
 from command_lines import Command
-from mlir_programs import PROGRAMS, function
+from mlir_programs import function
 from other_names import check_answers_from_records
 from renamed_workloads import respelled
 
@@ -79,30 +79,6 @@ ERRORS = {
         function("%0 = linalg.matmul\nreturn %0"),
         (),
         r"not MLIR: a\.mlir:\d+:\d+: ",
-    ),
-    "dynamic": (
-        PROGRAMS["matmul"].text.replace("%a: tensor<4x8xf32>", "%a: tensor<?x8xf32>"),
-        (),
-        r"not MLIR: a\.mlir:\d+:\d+: use of value '%a' expects different type",
-    ),
-    "dynamic shape": (
-        function("return %a : tensor<?x6xf32>", "%a: tensor<?x6xf32>", "tensor<?x6xf32>"),
-        (),
-        r"argument 0 of function @f has the dynamic shape tensor<\?x6xf32>; shapes must be known",
-    ),
-    "operation": (
-        function(
-            "%0 = tensor.bitcast %a : tensor<4x6xf32> to tensor<4x6xi32>\n"
-            "return %0 : tensor<4x6xi32>",
-            result="tensor<4x6xi32>",
-        ),
-        (),
-        r"operation tensor\.bitcast is not supported at a\.mlir:3:6",
-    ),
-    "several": (
-        ACCUMULATE + OTHER,
-        (),
-        r"a\.mlir has 2 functions \(attend, score\); .*--function",
     ),
     "function": (ACCUMULATE, ("--function", "atend"), r"'atend'.*Did you mean 'attend'"),
     "twice": (ACCUMULATE, ("gemm",), r"--mlir and WORKLOAD exclude each other"),

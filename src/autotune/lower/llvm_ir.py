@@ -11,13 +11,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from attrs import define, field
 
-from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.lower.arithmetic import ArithmeticEmitter, is_float
 from autotune.lower.emitter import Value
 from autotune.lower.linear import DerivedOp, Linear
 from autotune.lower.places import Place
@@ -25,15 +25,6 @@ from autotune.lower.scopes import ALIGNMENT, Function, Scope, ScopedEmitter
 
 __all__ = ["LLVMEmitter", "function_text"]
 
-_TYPES = {
-    "bool": "i1",
-    "float16": "half",
-    "bfloat16": "i16",  # LLVM calls a library to round to its own type where no instruction does
-    "float32": "float",
-    "float64": "double",
-    "pointer": "ptr",
-    **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
 _SUFFIXES = {"half": "f16", "float": "f32", "double": "f64"}
 _FUNCTIONS = {
     "exp": "exp",
@@ -55,38 +46,8 @@ _TAIL = """
 """
 
 
-def _of(dtype: str, lanes: int = 1) -> str:
-    if dtype not in _TYPES:
-        raise UnsupportedWorkload(f"element type {dtype!r} has no type of LLVM")
-    return _TYPES[dtype] if lanes == 1 else f"<{lanes} x {_TYPES[dtype]}>"
-
-
-def _in_memory(dtype: str, lanes: int = 1) -> str:
-    name = "i8" if dtype == "bool" else _of(dtype)
-    return name if lanes == 1 else f"<{lanes} x {name}>"
-
-
-def _as_argument(dtype: str, lanes: int) -> str:
-    """A type as LLVM's functions for instructions take it."""
-    return _of(dtype, lanes).replace("i16", "bfloat") if dtype == "bfloat16" else _of(dtype, lanes)
-
-
-def _literal(value: float | int | bool, dtype: str) -> str:
-    if dtype == "bool":
-        return "true" if value else "false"
-    if dtype == "bfloat16":
-        return str(int(element_type(dtype).stored(np.asarray(value, np.float32))))
-    if not is_float(dtype):
-        return str(int(value))
-    with np.errstate(over="ignore"):
-        rounded = float(np.dtype(dtype).type(value))
-    if dtype == "float16":
-        return "0xH" + struct.pack(">e", rounded).hex().upper()
-    return "0x" + struct.pack(">d", rounded).hex().upper()
-
-
 @define(eq=False)
-class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
+class LLVMEmitter(ScopedEmitter):
     """Prints LLVM IR.
 
     Every entry of the program is a function ``int ENTRY(ptr arrays, ptr launch, ptr pool)``, which
@@ -102,10 +63,16 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
             bytes; 0 where the processor has no instruction for that.
     """
 
+    language = "LLVM"
+    types = MappingProxyType(
+        {"float16": "half", "float32": "float", "float64": "double", "pointer": "ptr"}
+    )
+    vector = "<{} x {}>"
+    brain = "bfloat"
+
     prefix: str = field(default="", kw_only=True)
     attributes: str = field(default="", kw_only=True)
     masked_bytes: int = field(default=0, kw_only=True)
-    _declared: set[str] = field(factory=set)
     _pieces: dict[str, tuple[str, str, int, int]] = field(factory=dict)
 
     # Structure
@@ -237,7 +204,7 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
             self._line(f"br label %{done}")
         self._label(done)
         (left, left_block), (right, right_block) = found
-        kind = _of(left.dtype, left.lanes)
+        kind = self._of(left.dtype, left.lanes)
         text = f"phi {kind} [ {left.handle}, %{left_block} ], [ {right.handle}, %{right_block} ]"
         return self._value(text, left.dtype, left.lanes)
 
@@ -260,35 +227,60 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
         return f"call i64 @llvm.{name}.i64(i64 {value}, i64 0)"
 
     def step(self, dtype: str, base: str, by: str) -> str:
-        return f"getelementptr {_in_memory(dtype)}, ptr {base}, i64 {by}"
+        return f"getelementptr {self._in_memory(dtype)}, ptr {base}, i64 {by}"
 
     # Memory
 
-    def allocate(self, place: Place) -> None:
-        function = self._at
-        if place.kind == "registers" and place.name not in function.registers:
-            kind = _of(place.dtype, place.lanes)
-            names = [self._name("r") for _ in range(place.elements // place.lanes)]
-            function.allocations += [f"  {it} = alloca {kind}, align {ALIGNMENT}" for it in names]
-            function.registers[place.name] = names
-        elif place.kind == "stack" and place.name not in function.bases:
-            name, kind = self._name("stack"), _in_memory(place.dtype)
-            text = f"  {name} = alloca [{place.elements} x {kind}], align {ALIGNMENT}"
-            function.allocations.append(text)
-            function.bases[place.name] = name
+    def float_bits(self, value: np.floating[Any]) -> str:
+        if value.dtype == np.float16:
+            return "0xH" + struct.pack(">e", value).hex().upper()
+        return "0x" + struct.pack(">d", value).hex().upper()
 
-    def load(self, place: Place, at: Linear, lanes: int, mask: Value | None = None) -> Value:
-        pointer, aligned = self._pointer(place, at)
-        if mask is None and self._is_read_in_pieces(place, lanes):
-            return self._read_whole(place, at, lanes)
-        if mask is None:
-            return self._read(place.dtype, pointer, aligned, lanes)
-        kind, bits = _in_memory(place.dtype, lanes), self.wide(mask, lanes).handle
-        size = element_type(place.dtype).bytes
+    def reserved(self, kind: str, elements: int) -> str:
+        what = f"[{elements} x {kind}]" if elements else kind
+        return f"alloca {what}, align {ALIGNMENT}"
+
+    def read(self, kind: str, pointer: str, aligned: int) -> str:
+        return f"load {kind}, ptr {pointer}, align {aligned}"
+
+    def written(self, kind: str, value: str, pointer: str, aligned: int, stream: bool) -> str:
+        past = ", !nontemporal !2" if stream else ""
+        return f"store {kind} {value}, ptr {pointer}, align {aligned}{past}"
+
+    def masked_read(self, dtype: str, lanes: int, pointer: str, mask: str) -> str:
+        kind, size = self._in_memory(dtype, lanes), element_type(dtype).bytes
         name = f"llvm.masked.load.{_suffix(kind, lanes)}.p0"
         self._declare(f"declare {kind} @{name}(ptr, <{lanes} x i1>, {kind})")
-        text = f"call {kind} @{name}(ptr align {size} {pointer}, <{lanes} x i1> {bits}, "
-        return self._from_memory(f"{text}{kind} zeroinitializer)", place.dtype, lanes)
+        given = f"ptr align {size} {pointer}, <{lanes} x i1> {mask}, {kind} zeroinitializer"
+        return f"call {kind} @{name}({given})"
+
+    def masked_written(self, dtype: str, value: Value, pointer: str, mask: str) -> str:
+        lanes, size = value.lanes, element_type(dtype).bytes
+        kind = self._in_memory(dtype, lanes)
+        name = f"llvm.masked.store.{_suffix(kind, lanes)}.p0"
+        self._declare(f"declare void @{name}({kind}, ptr, <{lanes} x i1>)")
+        given = f"{kind} {value.handle}, ptr align {size} {pointer}, <{lanes} x i1> {mask}"
+        return f"call void @{name}({given})"
+
+    def masked_gather(self, dtype: str, lanes: int, pointer: str, stride: int, mask: Value) -> str:
+        kind, size = self._in_memory(dtype, lanes), element_type(dtype).bytes
+        steps = ", ".join(f"i64 {stride * number}" for number in range(lanes))
+        by = f"<{lanes} x i64> <{steps}>"
+        places = self._value(
+            f"getelementptr {self._in_memory(dtype)}, ptr {pointer}, {by}", "int64", lanes
+        )
+        name = f"llvm.masked.gather.{_suffix(kind, lanes)}.v{lanes}p0"
+        self._declare(f"declare {kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})")
+        bits = self.wide(mask, lanes).handle
+        return (
+            f"call {kind} @{name}(<{lanes} x ptr> align {size} {places.handle}, "
+            f"<{lanes} x i1> {bits}, {kind} zeroinitializer)"
+        )
+
+    def load(self, place: Place, at: Linear, lanes: int, mask: Value | None = None) -> Value:
+        if mask is None and self._is_read_in_pieces(place, lanes):
+            return self._read_whole(place, at, lanes)
+        return super().load(place, at, lanes, mask)
 
     def _is_read_in_pieces(self, place: Place, lanes: int) -> bool:
         """Tell whether LLVM would put a register together from several loads: 7 floats from 3.
@@ -312,124 +304,44 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
         self._pieces[value.handle] = place.dtype, pointer, aligned, lanes
         return value
 
-    def _read(self, dtype: str, pointer: str, aligned: int, lanes: int) -> Value:
-        whole = 1 << (element_type(dtype).bytes * lanes).bit_length() - 1
-        text = f"load {_in_memory(dtype, lanes)}, ptr {pointer}, align {min(aligned, whole)}"
-        return self._from_memory(text, dtype, lanes)
-
-    def _from_memory(self, text: str, dtype: str, lanes: int) -> Value:
-        value = self._value(text, dtype, lanes)
-        if dtype != "bool":
-            return value
-        kind = _in_memory(dtype, lanes)
-        return self._value(f"trunc {kind} {value.handle} to {_of(dtype, lanes)}", dtype, lanes)
-
-    def load_strided(
-        self, place: Place, at: Linear, stride: int, lanes: int, mask: Value | None = None
-    ) -> Value:
-        if mask is None:
-            return self.gathered([self.load(place, at + stride * it, 1) for it in range(lanes)])
-        pointer, _ = self._pointer(place, at)
-        kind, size = _in_memory(place.dtype, lanes), element_type(place.dtype).bytes
-        steps = ", ".join(f"i64 {stride * number}" for number in range(lanes))
-        places = self._value(
-            f"getelementptr {_in_memory(place.dtype)}, ptr {pointer}, <{lanes} x i64> <{steps}>",
-            "int64",
-            lanes,
-        )
-        name = f"llvm.masked.gather.{_suffix(kind, lanes)}.v{lanes}p0"
-        self._declare(f"declare {kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})")
-        bits = self.wide(mask, lanes).handle
-        text = f"call {kind} @{name}(<{lanes} x ptr> align {size} {places.handle}, "
-        text += f"<{lanes} x i1> {bits}, {kind} zeroinitializer)"
-        return self._from_memory(text, place.dtype, lanes)
-
-    def load_chosen(self, place: Place, at: Linear, offset: Value, lanes: int) -> Value:
-        pointer, _ = self._pointer(place, at)
-        kind, name = _in_memory(place.dtype), self._name("p")
-        self._line(f"{name} = getelementptr {kind}, ptr {pointer}, i64 {offset.handle}")
-        return self._read(place.dtype, name, element_type(place.dtype).bytes, lanes)
-
     def store(
         self, place: Place, at: Linear, value: Value, mask: Value | None, stream: bool
     ) -> None:
         if mask is None and value.handle in self._pieces:
             value = self._read(*self._pieces[value.handle])
-        pointer, aligned = self._pointer(place, at)
-        dtype, lanes = place.dtype, value.lanes
-        kind, size = _in_memory(dtype, lanes), element_type(dtype).bytes
-        if dtype == "bool":
-            text = f"zext {_of(dtype, lanes)} {value.handle} to {kind}"
-            value = self._value(text, dtype, lanes)
-        if mask is not None:
-            name = f"llvm.masked.store.{_suffix(kind, lanes)}.p0"
-            self._declare(f"declare void @{name}({kind}, ptr, <{lanes} x i1>)")
-            bits = self.wide(mask, lanes).handle
-            text = f"({kind} {value.handle}, ptr align {size} {pointer}, <{lanes} x i1> {bits})"
-            self._line(f"call void @{name}{text}")
-            return
-        whole = 1 << (size * lanes).bit_length() - 1
-        past = ", !nontemporal !2" if stream and aligned >= min(whole, ALIGNMENT) else ""
-        self._at.streams = self._at.streams or bool(past)
-        text = f"store {kind} {value.handle}, ptr {pointer}, align {min(aligned, whole)}{past}"
-        self._line(text)
+        super().store(place, at, value, mask, stream)
 
     def prefetch(self, place: Place, at: Linear) -> None:
         pointer, _ = self._pointer(place, at)
         self._declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self._line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
 
-    def register(self, place: Place, number: int) -> Value:
-        kind = _of(place.dtype, place.lanes)
-        slot = self._at.registers[place.name][number]
-        return self._value(f"load {kind}, ptr {slot}, align 64", place.dtype, place.lanes)
-
-    def set_register(self, place: Place, number: int, value: Value) -> None:
-        value = self.wide(value, place.lanes)
-        slot = self._at.registers[place.name][number]
-        kind = _of(place.dtype, place.lanes)
-        self._line(f"store {kind} {value.handle}, ptr {slot}, align 64")
-
     # Values
 
     def constant(self, value: float | int | bool, dtype: str) -> Value:
-        return Value(_literal(value, dtype), dtype)
-
-    def below(self, linear: Linear, step: int = 0, lanes: int = 1) -> Value:
-        if step == 0:
-            return self._value(f"icmp slt i64 {self._integer(linear)}, 0", "bool")
-        values = self.ramp(linear, step, lanes)
-        text = f"icmp slt <{lanes} x i64> {values.handle}, zeroinitializer"
-        return self._value(text, "bool", lanes)
-
-    def integer(self, linear: Linear) -> Value:
-        return Value(self._integer(linear), "int64")
+        return Value(self._literal(value, dtype), dtype)
 
     def ramp(self, base: Linear, step: int, lanes: int) -> Value:
         first = self.wide(self.integer(base), lanes)
         steps = ", ".join(f"i64 {step * number}" for number in range(lanes))
         return self._value(f"add nsw <{lanes} x i64> {first.handle}, <{steps}>", "int64", lanes)
 
-    def wide(self, value: Value, lanes: int) -> Value:
-        if value.lanes == lanes:
-            return value
-        if value.lanes != 1:
-            raise UnsupportedWorkload(f"{value.lanes} lanes are used as {lanes}")
-        scalar = f"{_of(value.dtype)} {value.handle}"
+    def broadcast(self, value: Value, lanes: int) -> Value:
+        scalar = f"{self._of(value.dtype)} {value.handle}"
         if not value.handle.startswith("%"):
             return Value(f"splat ({scalar})", value.dtype, lanes)
-        kind = _of(value.dtype, lanes)
+        kind = self._of(value.dtype, lanes)
         first = self._value(f"insertelement {kind} poison, {scalar}, i64 0", value.dtype, lanes)
         text = f"shufflevector {kind} {first.handle}, {kind} poison, <{lanes} x i32> "
         return self._value(f"{text}zeroinitializer", value.dtype, lanes)
 
     def lane(self, value: Value, number: int) -> Value:
-        kind = _of(value.dtype, value.lanes)
+        kind = self._of(value.dtype, value.lanes)
         return self._value(f"extractelement {kind} {value.handle}, i64 {number}", value.dtype)
 
     def with_lane(self, value: Value, number: int, scalar: Value) -> Value:
-        kind = _of(value.dtype, value.lanes)
-        text = f"insertelement {kind} {value.handle}, {_of(value.dtype)} {scalar.handle}, "
+        kind = self._of(value.dtype, value.lanes)
+        text = f"insertelement {kind} {value.handle}, {self._of(value.dtype)} {scalar.handle}, "
         return self._value(f"{text}i64 {number}", value.dtype, value.lanes)
 
     def gathered(self, scalars: Sequence[Value]) -> Value:
@@ -439,89 +351,53 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
         return result
 
     def shuffled(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
-        kind = _of(left.dtype, left.lanes)
+        kind = self._of(left.dtype, left.lanes)
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
         text = f"shufflevector {kind} {left.handle}, {kind} {right.handle}, "
         return self._value(f"{text}<{len(lanes)} x i32> <{mask}>", left.dtype, len(lanes))
 
-    def select(self, condition: Value, yes: Value, no: Value) -> Value:
-        if condition.lanes > 1:
-            condition, yes, no = self.same(condition, yes, no)
-        else:
-            yes, no = self.same(yes, no)
-        kind = _of(yes.dtype, yes.lanes)
-        text = f"select {_of('bool', condition.lanes)} {condition.handle}, {kind} {yes.handle}, "
-        return self._value(f"{text}{kind} {no.handle}", yes.dtype, yes.lanes)
+    def chosen(self, condition: Value, yes: Value, no: Value) -> str:
+        kind, bits = self._of(yes.dtype, yes.lanes), self._of("bool", condition.lanes)
+        return f"select {bits} {condition.handle}, {kind} {yes.handle}, {kind} {no.handle}"
 
     def operation(self, name: str, left: Value, right: Value, dtype: str = "") -> Value:
         left, right = self.same(left, right)
-        kind = _of(left.dtype, left.lanes)
+        kind = self._of(left.dtype, left.lanes)
         found = f"{name} {kind} {left.handle}, {right.handle}"
         return self._value(found, dtype or left.dtype, left.lanes)
 
-    def by_library(self, name: str, operand: Value) -> Value:
+    def library_call(self, name: str, operand: str) -> str:
         self._declare(f"declare double @{name}(double)")
-        lanes = [
-            self._value(f"call double @{name}(double {self.lane(operand, it).handle})", "float64")
-            if operand.lanes > 1
-            else self._value(f"call double @{name}(double {operand.handle})", "float64")
-            for it in range(operand.lanes)
-        ]
-        return self.gathered(lanes) if operand.lanes > 1 else lanes[0]
+        return f"call double @{name}(double {operand})"
 
     def called(self, name: str, *operands: Value) -> Value:
         """A function of LLVM's, which calls the C library where the processor has none."""
         first = operands[0]
-        kind = _of(first.dtype, first.lanes)
+        kind = self._of(first.dtype, first.lanes)
         full = f"llvm.{_FUNCTIONS.get(name, name)}.{_suffix(kind, first.lanes)}"
         self._declare(f"declare {kind} @{full}({', '.join([kind] * len(operands))})")
         arguments = ", ".join(f"{kind} {operand.handle}" for operand in operands)
         return self._value(f"call {kind} @{full}({arguments})", first.dtype, first.lanes)
 
     def negative(self, operand: Value) -> Value:
-        kind = _of(operand.dtype, operand.lanes)
+        kind = self._of(operand.dtype, operand.lanes)
         return self._value(f"fneg {kind} {operand.handle}", operand.dtype, operand.lanes)
 
     def converted(self, name: str, value: Value, dtype: str) -> Value:
         lanes = value.lanes
-        text = f"{name} {_of(value.dtype, lanes)} {value.handle} to {_of(dtype, lanes)}"
+        text = f"{name} {self._of(value.dtype, lanes)} {value.handle} to {self._of(dtype, lanes)}"
         return self._value(text, dtype, lanes)
 
-    def bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
-        kinds = _of(value.dtype, value.lanes), _of(dtype, lanes)
-        if kinds[0] == kinds[1]:
-            return Value(value.handle, dtype, lanes)
-        return self._value(f"bitcast {kinds[0]} {value.handle} to {kinds[1]}", dtype, lanes)
+    def bits_as(self, handle: str, before: str, after: str) -> str:
+        return f"bitcast {before} {handle} to {after}"
 
-    # Instructions
-
-    def pointer(self, place: Place, at: Linear) -> Value:
-        found, _ = self._pointer(place, at)
-        return Value(found, "pointer")
-
-    def intrinsic(self, name: str, dtype: str, lanes: int, arguments: Sequence[Value]) -> Value:
-        kind = _as_argument(dtype, lanes)
-        found = self._value(f"call {kind} {self._given(kind, name, arguments)}", dtype, lanes)
-        return self._with_kind(found, kind, _of(dtype, lanes))
-
-    def execute(self, name: str, arguments: Sequence[Value]) -> None:
-        self._line(f"call void {self._given('void', name, arguments)}")
-
-    def _given(self, result: str, name: str, arguments: Sequence[Value]) -> str:
-        """A function of LLVM with its arguments, in their own types."""
-        kinds = [_as_argument(value.dtype, value.lanes) for value in arguments]
+    def intrinsic_call(
+        self, name: str, result: str, kinds: Sequence[str], given: Sequence[str]
+    ) -> str:
+        result = result or "void"
         self._declare(f"declare {result} @{name}({', '.join(kinds)})")
-        given = [
-            f"{kind} {self._with_kind(value, _of(value.dtype, value.lanes), kind).handle}"
-            for value, kind in zip(arguments, kinds, strict=True)
-        ]
-        return f"@{name}({', '.join(given)})"
-
-    def _with_kind(self, value: Value, before: str, after: str) -> Value:
-        if before == after:
-            return value
-        text = f"bitcast {before} {value.handle} to {after}"
-        return self._value(text, value.dtype, value.lanes)
+        listed = ", ".join(" ".join(pair) for pair in zip(kinds, given, strict=True))
+        return f"call {result} @{name}({listed})"
 
     def _declare(self, text: str) -> None:
         self._declared.add(text)

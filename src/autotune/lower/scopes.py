@@ -1,17 +1,20 @@
-"""Text in scopes: integers and addresses are computed where the innermost loop that they depend on
-begins, so that nothing has to move them out."""
+"""Text with LLVM's types in scopes: integers and addresses are computed where the innermost loop
+that they depend on begins, so that nothing has to move them out."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
+import numpy as np
 from attrs import define, field
 
+from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.lower.emitter import Emitter, Value
+from autotune.lower.arithmetic import ArithmeticEmitter, is_float
+from autotune.lower.emitter import Value
 from autotune.lower.linear import DerivedOp, Digits, Linear
 from autotune.lower.places import Place
 
@@ -19,6 +22,12 @@ __all__ = ["ALIGNMENT", "Function", "Scope", "ScopedEmitter"]
 
 ALIGNMENT = 64
 """Of arrays and scratch memory, in bytes."""
+
+_INTEGERS = {
+    "bool": "i1",
+    "bfloat16": "i16",  # LLVM calls a library to round to its own type where no instruction does
+    **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
 
 
 @define(eq=False)
@@ -81,8 +90,22 @@ class Function:
 
 
 @define(eq=False)
-class ScopedEmitter(Emitter):
-    """A printer of text whose values have names, and are known in the scope that names them."""
+class ScopedEmitter(ArithmeticEmitter):
+    """A printer of text whose values have names, and are known in the scope that names them.
+
+    Registers are stack slots, which LLVM's first pass makes values of.
+
+    Attributes:
+        language: Its name.
+        types: Names of floating-point types and of addresses.
+        vector: Form of a type of so many lanes of another type.
+        brain: Name of LLVM's own ``bfloat16``, which functions for instructions take.
+    """
+
+    language: ClassVar[str]
+    types: ClassVar[Mapping[str, str]]
+    vector: ClassVar[str]
+    brain: ClassVar[str]
 
     _digits: Digits = field(factory=Digits)
     _places: list[Place] = field(factory=list)
@@ -90,6 +113,7 @@ class ScopedEmitter(Emitter):
     _names: int = 0
     _functions: list[Function] = field(factory=list)
     _texts: list[str] = field(factory=list)
+    _declared: set[str] = field(factory=set)
 
     # What a language says
 
@@ -112,6 +136,82 @@ class ScopedEmitter(Emitter):
     @abstractmethod
     def step(self, dtype: str, base: str, by: str) -> str:
         """The address of an element behind another one."""
+
+    @abstractmethod
+    def float_bits(self, value: np.floating[Any]) -> str:
+        """A number of its own type as a literal."""
+
+    @abstractmethod
+    def reserved(self, kind: str, elements: int) -> str:
+        """Memory on the stack: of an array, or, with 0 elements, of one register."""
+
+    @abstractmethod
+    def read(self, kind: str, pointer: str, aligned: int) -> str:
+        """A load, aligned to so many bytes."""
+
+    @abstractmethod
+    def written(self, kind: str, value: str, pointer: str, aligned: int, stream: bool) -> str:
+        """A store, past the caches if it is a stream."""
+
+    @abstractmethod
+    def masked_read(self, dtype: str, lanes: int, pointer: str, mask: str) -> str:
+        """A load of lanes; zeros where a mask is false."""
+
+    @abstractmethod
+    def masked_gather(self, dtype: str, lanes: int, pointer: str, stride: int, mask: Value) -> str:
+        """A load of lanes that are ``stride`` apart; zeros where a mask is false."""
+
+    @abstractmethod
+    def masked_written(self, dtype: str, value: Value, pointer: str, mask: str) -> str:
+        """A store of lanes where a mask is true."""
+
+    @abstractmethod
+    def broadcast(self, value: Value, lanes: int) -> Value:
+        """A scalar in every lane."""
+
+    @abstractmethod
+    def chosen(self, condition: Value, yes: Value, no: Value) -> str:
+        """A choice, lane by lane."""
+
+    @abstractmethod
+    def bits_as(self, handle: str, before: str, after: str) -> str:
+        """The bits of a value of one type as one of another."""
+
+    @abstractmethod
+    def library_call(self, name: str, operand: str) -> str:
+        """The call of a function of doubles."""
+
+    @abstractmethod
+    def intrinsic_call(
+        self, name: str, result: str, kinds: Sequence[str], given: Sequence[str]
+    ) -> str:
+        """The call of a function of LLVM with arguments; ``result`` is "" where it has none."""
+
+    # Types and literals
+
+    def _of(self, dtype: str, lanes: int = 1) -> str:
+        name = self.types.get(dtype) or _INTEGERS.get(dtype)
+        if name is None:
+            raise UnsupportedWorkload(f"element type {dtype!r} has no type of {self.language}")
+        return name if lanes == 1 else self.vector.format(lanes, name)
+
+    def _in_memory(self, dtype: str, lanes: int = 1) -> str:
+        return self._of("uint8" if dtype == "bool" else dtype, lanes)
+
+    def _as_argument(self, dtype: str, lanes: int) -> str:
+        """A type as LLVM's functions for instructions take it."""
+        kind = self._of(dtype, lanes)
+        return kind.replace("i16", self.brain) if dtype == "bfloat16" else kind
+
+    def _literal(self, value: float | int | bool, dtype: str) -> str:
+        if dtype == "bool":
+            return "true" if value else "false"
+        if dtype == "bfloat16":
+            return str(int(element_type(dtype).stored(np.asarray(value, np.float32))))
+        if not is_float(dtype):
+            return str(int(value))
+        with np.errstate(over="ignore"):
+            return self.float_bits(np.dtype(dtype).type(value))
 
     # Structure
 
@@ -237,3 +337,143 @@ class ScopedEmitter(Emitter):
         size = element_type(place.dtype).bytes
         apart = math.gcd(at.constant, *(factor for _, factor in at.terms)) * size
         return found, math.gcd(apart, ALIGNMENT) if apart else ALIGNMENT
+
+    def pointer(self, place: Place, at: Linear) -> Value:
+        found, _ = self._pointer(place, at)
+        return Value(found, "pointer")
+
+    # Memory
+
+    def allocate(self, place: Place) -> None:
+        function = self._at
+        if place.kind == "registers" and place.name not in function.registers:
+            kind = self._of(place.dtype, place.lanes)
+            names = [self._name("r") for _ in range(place.elements // place.lanes)]
+            for name in names:
+                function.allocations.append(f"  {name} = {self.reserved(kind, 0)}")
+            function.registers[place.name] = names
+        elif place.kind == "stack" and place.name not in function.bases:
+            name = function.bases[place.name] = self._name("stack")
+            text = self.reserved(self._in_memory(place.dtype), place.elements)
+            function.allocations.append(f"  {name} = {text}")
+
+    def load(self, place: Place, at: Linear, lanes: int, mask: Value | None = None) -> Value:
+        pointer, aligned = self._pointer(place, at)
+        if mask is None:
+            return self._read(place.dtype, pointer, aligned, lanes)
+        bits = self.wide(mask, lanes).handle
+        text = self.masked_read(place.dtype, lanes, pointer, bits)
+        return self._from_memory(text, place.dtype, lanes)
+
+    def _read(self, dtype: str, pointer: str, aligned: int, lanes: int) -> Value:
+        whole = 1 << (element_type(dtype).bytes * lanes).bit_length() - 1
+        text = self.read(self._in_memory(dtype, lanes), pointer, min(aligned, whole))
+        return self._from_memory(text, dtype, lanes)
+
+    def _from_memory(self, text: str, dtype: str, lanes: int) -> Value:
+        if dtype != "bool":
+            return self._value(text, dtype, lanes)
+        return self.converted("trunc", self._value(text, "uint8", lanes), dtype)
+
+    def load_strided(
+        self, place: Place, at: Linear, stride: int, lanes: int, mask: Value | None = None
+    ) -> Value:
+        if mask is None:
+            return self.gathered([self.load(place, at + stride * it, 1) for it in range(lanes)])
+        pointer, _ = self._pointer(place, at)
+        text = self.masked_gather(place.dtype, lanes, pointer, stride, mask)
+        return self._from_memory(text, place.dtype, lanes)
+
+    def load_chosen(self, place: Place, at: Linear, offset: Value, lanes: int) -> Value:
+        pointer, _ = self._pointer(place, at)
+        name = self._name("p")
+        self._line(f"{name} = {self.step(place.dtype, pointer, offset.handle)}")
+        return self._read(place.dtype, name, element_type(place.dtype).bytes, lanes)
+
+    def store(
+        self, place: Place, at: Linear, value: Value, mask: Value | None, stream: bool
+    ) -> None:
+        pointer, aligned = self._pointer(place, at)
+        dtype, lanes = place.dtype, value.lanes
+        if dtype == "bool":
+            value = self.converted("zext", value, "uint8")
+        if mask is not None:
+            bits = self.wide(mask, lanes).handle
+            self._line(self.masked_written(dtype, value, pointer, bits))
+            return
+        whole = 1 << (element_type(dtype).bytes * lanes).bit_length() - 1
+        past = stream and aligned >= min(whole, ALIGNMENT)
+        self._at.streams = self._at.streams or past
+        kind, aligned = self._in_memory(dtype, lanes), min(aligned, whole)
+        self._line(self.written(kind, value.handle, pointer, aligned, past))
+
+    def register(self, place: Place, number: int) -> Value:
+        slot, kind = self._at.registers[place.name][number], self._of(place.dtype, place.lanes)
+        return self._value(self.read(kind, slot, ALIGNMENT), place.dtype, place.lanes)
+
+    def set_register(self, place: Place, number: int, value: Value) -> None:
+        value = self.wide(value, place.lanes)
+        slot, kind = self._at.registers[place.name][number], self._of(place.dtype, place.lanes)
+        self._line(self.written(kind, value.handle, slot, ALIGNMENT, False))
+
+    # Values
+
+    def below(self, linear: Linear, step: int = 0, lanes: int = 1) -> Value:
+        if step == 0:
+            index = self.integer(linear)
+            return self.operation("icmp slt", index, self.constant(0, "int64"), "bool")
+        zero = self.constant(0, "int64")
+        return self.operation("icmp slt", self.ramp(linear, step, lanes), zero, "bool")
+
+    def integer(self, linear: Linear) -> Value:
+        return Value(self._integer(linear), "int64")
+
+    def wide(self, value: Value, lanes: int) -> Value:
+        if value.lanes == lanes:
+            return value
+        if value.lanes != 1:
+            raise UnsupportedWorkload(f"{value.lanes} lanes are used as {lanes}")
+        return self.broadcast(value, lanes)
+
+    def select(self, condition: Value, yes: Value, no: Value) -> Value:
+        if condition.lanes > 1:
+            condition, yes, no = self.same(condition, yes, no)
+        else:
+            yes, no = self.same(yes, no)
+        return self._value(self.chosen(condition, yes, no), yes.dtype, yes.lanes)
+
+    def by_library(self, name: str, operand: Value) -> Value:
+        found = []
+        for number in range(operand.lanes):
+            scalar = self.lane(operand, number) if operand.lanes > 1 else operand
+            found.append(self._value(self.library_call(name, scalar.handle), "float64"))
+        return self.gathered(found) if operand.lanes > 1 else found[0]
+
+    def bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
+        kinds = self._of(value.dtype, value.lanes), self._of(dtype, lanes)
+        return self._with_kind(Value(value.handle, dtype, lanes), *kinds)
+
+    def _with_kind(self, value: Value, before: str, after: str) -> Value:
+        """A value whose bits are taken for another type."""
+        if before == after:
+            return value
+        return self._value(self.bits_as(value.handle, before, after), value.dtype, value.lanes)
+
+    # Instructions
+
+    def intrinsic(self, name: str, dtype: str, lanes: int, arguments: Sequence[Value]) -> Value:
+        kind = self._as_argument(dtype, lanes)
+        found = self._value(self._called(name, kind, arguments), dtype, lanes)
+        return self._with_kind(found, kind, self._of(dtype, lanes))
+
+    def execute(self, name: str, arguments: Sequence[Value]) -> None:
+        self._line(self._called(name, "", arguments))
+
+    def _called(self, name: str, result: str, arguments: Sequence[Value]) -> str:
+        """A function of LLVM with its arguments, in their own types."""
+        kinds = [self._as_argument(value.dtype, value.lanes) for value in arguments]
+        given = [
+            self._with_kind(value, self._of(value.dtype, value.lanes), kind).handle
+            for value, kind in zip(arguments, kinds, strict=True)
+        ]
+        return self.intrinsic_call(name, result, kinds, given)

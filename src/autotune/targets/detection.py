@@ -128,15 +128,20 @@ def detect_cpu(
 
 
 def check_is_x86_64(target: Target, backend: str) -> None:
-    """Refuses a CPU of another architecture.
+    """Refuses a GPU, and a CPU of another architecture.
 
     Args:
         target: The CPU that programs are made for.
         backend: Name of what would compile them, for the message.
 
     Raises:
-        UnsupportedTarget: Neither its processor nor any feature is of x86-64.
+        UnsupportedTarget: It is no CPU, or neither its processor nor any feature is of x86-64.
     """
+    if target.kind != "cpu":
+        raise UnsupportedTarget(
+            f"backend {backend!r} compiles for CPUs; target {target.name!r} is of kind "
+            f"{target.kind!r}"
+        )
     known = target.processor.startswith("x86-64")
     if not known and not set(target.features) & set(_X86_FEATURES):
         raise UnsupportedTarget(

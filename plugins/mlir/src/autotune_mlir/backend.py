@@ -16,16 +16,18 @@ from autotune.backends import (
     ProgramFile,
     park_threads,
 )
+from autotune.backends.native.backend import nest_limits, printed_nest
 from autotune.errors import UnknownNameError, UnsupportedWorkload
 from autotune.ir.element_types import ELEMENT_TYPES
-from autotune.sketches import GPU_STEP_NAMES, STEP_TYPES, is_default
+from autotune.lower import Program
+from autotune.sketches import is_default
 from autotune.sketches.limits import ScheduleLimits
 from autotune.store.records import Record
-from autotune.targets import Target
+from autotune.targets import Target, check_is_x86_64
 from autotune_mlir import compiler, host, openmp
 from autotune_mlir.compiler import DEFAULT_SCHEDULE
 from autotune_mlir.parsing import parse_payload
-from autotune_mlir.printer import Printed, is_printed, lower_printed, print_request
+from autotune_mlir.printer import MLIREmitter
 
 __all__ = ["LIMITS", "MLIRBackend"]
 
@@ -72,7 +74,7 @@ class MLIRBackend(Backend):
 
     def check_target(self, target: Target) -> None:
         """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU."""
-        host.check_target(target)
+        check_is_x86_64(target, self.name)
 
     def check_measuring(self, target: Target, threads: int = 1) -> None:
         """Raises UnsupportedTarget unless this machine can run such programs.
@@ -87,7 +89,7 @@ class MLIRBackend(Backend):
         Raises:
             UnsupportedTarget: the backend cannot compile for ``target``.
         """
-        host.check_target(target)
+        self.check_target(target)
         return LIMITS
 
     def worker_environment(self, threads: int) -> dict[str, str]:
@@ -135,19 +137,16 @@ class MLIRBackend(Backend):
             UnsupportedTarget: this machine cannot run programs for the target.
         """
         host.check_measuring(request.target, request.threads)
-        if is_printed(request):
-            printed = print_request(request)
-            return LoweredProgram(request, printed, printed.digest)
-        lowered = self._untuned(request)
-        return LoweredProgram(request, lowered, lowered.digest)
-
-    def _untuned(self, request: BuildRequest) -> compiler.Lowered:
-        return compiler.lower(
+        printed = _printed(request)
+        if printed is not None:
+            return LoweredProgram(request, printed, compiler.digest_of(printed.text))
+        lowered = compiler.lower(
             _program(request),
             threads=request.threads,
             disabled=host.disabled_features(request.target),
             by_default=is_default(request.candidate),
         )
+        return LoweredProgram(request, lowered, lowered.digest)
 
     def compile(self, lowered: LoweredProgram) -> Executable:
         """Compile with LLVM.
@@ -158,11 +157,12 @@ class MLIRBackend(Backend):
         from autotune.backends.native.executable import Layout, NestExecutable
 
         request, made = lowered.request, lowered.program
-        if isinstance(made, Printed):
-            layout = Layout.of(made.program, request.workload)
-            made = lower_printed(made)
-        else:
-            layout = Layout((), (), uses_tiles=False)
+        layout = Layout((), (), uses_tiles=False)
+        if isinstance(made, Program):
+            layout = Layout.of(made, request.workload)
+            made = compiler.lower_printed(
+                made.text, threads=request.threads, entries=layout.entries
+            )
         code = compiler.generate(made)
         return NestExecutable(code, layout, request.workload, request.threads)
 
@@ -175,8 +175,9 @@ class MLIRBackend(Backend):
             InvalidSchedule: its nest cannot be printed.
             BuildFailed: the imported program does not parse.
         """
-        if is_printed(request):
-            return print_request(request).text
+        printed = _printed(request)
+        if printed is not None:
+            return str(printed.text)
         module = parse_payload(_program(request))
         if is_default(request.candidate):
             compiler.fuse_elementwise(module)
@@ -211,21 +212,18 @@ def _program(request: BuildRequest) -> str:
     return payload(request.workload) if request.program is None else request.program
 
 
-# Tiles on the stack are vectors in registers, or spilled from them.
-_TILE_BYTES = 1 << 16
+def _printed(request: BuildRequest) -> Program | None:
+    """The program of a candidate's nest; None of what MLIR's own passes lower.
 
-# Of fully unrolled code: what LLVM compiles within a second.
-_UNROLLED_STATEMENTS = 512
+    Raises:
+        InvalidSchedule: its steps or values give no nest that can be printed, or it calls an
+            instruction that the processor lacks.
+    """
+    if request.candidate is None or is_default(request.candidate):
+        return None
+    emitter = MLIREmitter(threads=request.threads, disabled=host.disabled_features(request.target))
+    return printed_nest(request.candidate, request.target, emitter)
 
-LIMITS = ScheduleLimits(
-    steps=frozenset(STEP_TYPES) - frozenset(GPU_STEP_NAMES),
-    stack_bytes=_TILE_BYTES,
-    unrolled_statements=_UNROLLED_STATEMENTS,
-    source="backend mlir",
-    backend="mlir",
-    runs_nests=True,
-)
-"""The same on every CPU: all that the loop nest has.
 
-Of instructions, the space takes those whose declaration names an implementation for the backend.
-"""
+LIMITS = nest_limits("mlir")
+"""The same on every CPU: all that the loop nest has."""

@@ -15,10 +15,10 @@ from typing import Any
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from autotune.backends import BuildFailed, NativeBoundCall, NativeCall
+from autotune.backends import ALIGNMENT, BuildFailed, NativeBoundCall, NativeCall
 from autotune.errors import InvalidValueError
 from autotune_mlir import bindings, openmp
-from autotune_mlir.entry import ADDRESS, ENTRY, Shape, argument_attributes, entry_text
+from autotune_mlir.entry import ADDRESS, ENTRY, KERNEL, entry_text
 from autotune_mlir.parsing import brief, here, kernel_of, new_context, operations_in, parse_payload
 from autotune_mlir.rewrite import as_bits, rewrite
 
@@ -26,11 +26,11 @@ __all__ = [
     "DEFAULT_SCHEDULE",
     "Lowered",
     "OPT_LEVEL_VARIABLE",
-    "PRINTED",
     "digest_of",
     "fuse_elementwise",
     "generate",
     "lower",
+    "lower_printed",
     "needs_openmp",
     "running",
 ]
@@ -83,16 +83,27 @@ def lower(
         # become an ordinary loop therefore does so before buffers get their places outside it.
         ordinary = ("func.func(scf-forall-to-for)",) if threads == 1 else ()
         run(*ordinary, *_PLACES, *_CLEANUP)
-        shapes = _shapes(module)
         rewrite(ir, module)
         kind = "parallel-loops" if by_default and threads > 1 else "loops"
         run(f"func.func(convert-linalg-to-{kind})", *_LOOPS, *_parallel(threads))
         run(*_to_llvm(threads, bfloat16))
         if bfloat16:
             module = ir.Module.parse(as_bits(str(module)))
-        _add_entry(ir, module, shapes)
+        _add_entry(ir, module)
         _disable(ir, module, tuple(disabled))
     return Lowered(module, threads, digest_of(str(module)))
+
+
+def lower_printed(text: str, *, threads: int, entries: Sequence[str]) -> Lowered:
+    """Bring a program that was printed of a nest into LLVM's dialect.
+
+    Raises:
+        BuildFailed: a pass rejected it.
+    """
+    module = parse_payload(text)
+    with running(module) as (_, run):
+        run("convert-scf-to-cf", "convert-to-llvm")
+    return Lowered(module, threads, digest_of(text), tuple(entries))
 
 
 @contextmanager
@@ -144,18 +155,14 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _shapes(module: Any) -> list[Shape]:
-    """Shapes of the arguments of ``@kernel``."""
-    types = kernel_of(module).attributes["function_type"].value.inputs
-    return [tuple(kind.shape) for kind in types]
-
-
-def _add_entry(ir: Any, module: Any, shapes: Sequence[Shape]) -> None:
-    """Give a lowered program its entry, the kernel's only caller."""
+def _add_entry(ir: Any, module: Any) -> None:
+    """Give a lowered program its entry, the kernel's only caller; arrays are apart."""
     kernel = kernel_of(module)
+    kinds = kernel.attributes["function_type"].value.inputs
     kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
-    kernel.attributes["arg_attrs"] = ir.Attribute.parse(argument_attributes(shapes))
-    callers = ir.Module.parse(entry_text(shapes))
+    kernel.attributes["arg_attrs"] = ir.Attribute.parse(f"[{', '.join([_ARRAY] * len(kinds))}]")
+    declared = f"llvm.func @{KERNEL}({', '.join(map(str, kinds))})"
+    callers = ir.Module.parse(f"{declared}\n{entry_text(ENTRY, KERNEL, len(kinds))}")
     for operation in list(callers.body.operations)[1:]:
         module.body.append(operation)
 
@@ -180,8 +187,7 @@ DEFAULT_SCHEDULE = "MLIR's default pipeline"
 """Schedule that users of MLIR have without choosing one: its passes fuse elementwise operations,
 and, for several threads, make loops parallel that carry nothing, which OpenMP then runs."""
 
-PRINTED = ("convert-scf-to-cf", "convert-to-llvm")
-"""Passes from a printed program to LLVM's dialect."""
+_ARRAY = f"{{llvm.align = {ALIGNMENT} : i64, llvm.noalias, llvm.noundef}}"
 
 _FUSION = ("func.func(linalg-fuse-elementwise-ops)",)
 
@@ -205,6 +211,9 @@ _LOOPS = (
     "func.func(convert-vector-to-scf{full-unroll=true})",
 )
 
+# Shapes are known, so that an array is its address.
+_FUNCTIONS = "convert-func-to-llvm{use-bare-ptr-memref-call-conv=true}"
+
 _BFLOAT16 = (
     "func.func(arith-emulate-unsupported-floats{source-types=bf16 target-type=f32})",
     "func.func(arith-expand{include-bf16=true})",
@@ -226,14 +235,15 @@ def _to_llvm(threads: int, bfloat16: bool) -> tuple[str, ...]:
         "expand-strided-metadata",
         "lower-affine",
         *(_BFLOAT16 if bfloat16 else ()),
-        *(("convert-openmp-to-llvm",) if threads > 1 else ()),
+        # That of OpenMP would convert functions, too, otherwise.
+        *((_FUNCTIONS, "convert-openmp-to-llvm") if threads > 1 else ()),
         "convert-scf-to-cf",
         f"convert-vector-to-llvm{{{bindings.chosen().x86_option}=true}}",
         # As log(1 + x) it would be zero for what vanishes beside 1: the library has a function.
         "convert-math-to-llvm{approximate-log1p=false}",
         "convert-math-to-libm",
         "finalize-memref-to-llvm",
-        "convert-func-to-llvm",
+        _FUNCTIONS,
         "convert-arith-to-llvm",
         "convert-index-to-llvm",
         "convert-cf-to-llvm",

@@ -10,20 +10,7 @@ from autotune.errors import AutotuneError, UnsupportedTarget
 from autotune.targets import Target, check_is_x86_64, check_runs_here, detect_cpu
 from autotune_mlir import bindings, openmp
 
-__all__ = ["check_measuring", "check_target", "disabled_features", "findings"]
-
-
-def check_target(target: Target) -> None:
-    """Refuse what this plugin cannot compile for, without importing MLIR.
-
-    Raises:
-        UnsupportedTarget: it is no x86-64 CPU.
-    """
-    if target.kind != "cpu":
-        raise UnsupportedTarget(
-            f"backend 'mlir' compiles for CPUs; target {target.name!r} is of kind {target.kind!r}"
-        )
-    check_is_x86_64(target, "mlir")
+__all__ = ["check_measuring", "disabled_features", "findings"]
 
 
 def check_measuring(target: Target, threads: int) -> None:
@@ -33,7 +20,7 @@ def check_measuring(target: Target, threads: int) -> None:
         UnsupportedTarget: it is no x86-64 CPU, this machine lacks one of its features, or there
             is no OpenMP runtime and ``threads`` is more than one.
     """
-    check_target(target)
+    check_is_x86_64(target, "mlir")
     check_runs_here(target, "mlir")
     if threads > 1 and openmp.find() is None:
         raise UnsupportedTarget(

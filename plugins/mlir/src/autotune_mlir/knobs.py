@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.spaces.parameters import Parameter, Value, encode_config
@@ -124,10 +124,10 @@ def knobs_of(text: str) -> tuple[list[Parameter], list[str]]:
         sites, constrained = _sites(mlir, module)
         parameters = _parameters(sites)
         constraints = list(_inactive(sites, parameters))
-        by_result = {it.operation.results[0]: it.name for it in sites if it.options}
         by_name = {parameter.name: parameter for parameter in parameters}
+        knobs = {it.operation.results[0]: by_name[it.name] for it in sites if it.options}
         for operation, guard in constrained:
-            for condition in constraint_texts(mlir, operation, by_result, by_name, FILE):
+            for condition in constraint_texts(mlir, operation, knobs):
                 constraints.append(f"{_outside(guard)} or ({condition})" if guard else condition)
         return parameters, constraints
 
@@ -269,42 +269,78 @@ def _outside(guard: Guard) -> str:
     return " or ".join(f"{name} != {number}" for name, number in guard)
 
 
+@frozen
+class _Term:
+    """An expression, and whether it is always above zero."""
+
+    text: str
+    is_positive: bool = False
+
+
 _COMPARED = ("<", "<=", ">", ">=")
 """By the number of smt.int.cmp's predicate."""
-_JOINED = {"smt.int.add": "+", "smt.int.mul": "*", "smt.and": "and", "smt.or": "or"}
-_DIVIDED = {"smt.int.div": "//", "smt.int.mod": "%"}
-READ_OPERATIONS = (
-    *_JOINED,
-    *_DIVIDED,
-    "smt.int.sub",
-    "smt.int.constant",
-    "smt.int.cmp",
-    "smt.constant",
-    "smt.eq",
-    "smt.distinct",
-    "smt.implies",
-    "smt.ite",
-    "smt.not",
-    "smt.xor",
-)
-"""Operations that may be asserted."""
+
+_Form = Callable[[Any, list[str]], str]
+
+
+def _joined(sign: str) -> _Form:
+    return lambda _, texts: f" {sign} ".join(texts)
+
+
+def _compared(operation: Any, texts: list[str]) -> str:
+    return f"{texts[0]} {_COMPARED[int(operation.attributes['pred'].value)]} {texts[1]}"
+
+
+def _distinct(_: Any, texts: list[str]) -> str:
+    pairs = [(a, b) for at, a in enumerate(texts) for b in texts[at + 1 :]]
+    return " and ".join(f"{a} != {b}" for a, b in pairs)
+
+
+def _odd(_: Any, texts: list[str]) -> str:
+    return functools.reduce(lambda left, right: f"({left}) != {right}", texts)
+
+
+def _signed(operation: Any, _: list[str]) -> str:
+    """A constant of SMT, which MLIR keeps in two's complement, as narrow as it can."""
+    attribute = operation.attributes["value"]
+    value, width = int(attribute.value), int(attribute.type.width)
+    return str(value - (1 << width) if value >> (width - 1) else value)
+
+
+READ_OPERATIONS: Mapping[str, _Form] = {
+    "smt.int.add": _joined("+"),
+    "smt.int.mul": _joined("*"),
+    "smt.and": _joined("and"),
+    "smt.or": _joined("or"),
+    "smt.int.div": _joined("//"),
+    "smt.int.mod": _joined("%"),
+    "smt.int.sub": _joined("-"),
+    "smt.int.constant": _signed,
+    "smt.int.cmp": _compared,
+    "smt.constant": lambda operation, _: str(bool(operation.attributes["value"].value)),
+    "smt.eq": _joined("=="),
+    "smt.distinct": _distinct,
+    "smt.implies": lambda _, texts: f"not {texts[0]} or {texts[1]}",
+    "smt.ite": lambda _, texts: f"{texts[1]} if {texts[0]} else {texts[2]}",
+    "smt.not": lambda _, texts: f"not {texts[0]}",
+    "smt.xor": _odd,
+}
+"""Operations that may be asserted, and what they are of the texts of their operands."""
+
+# For divisors above zero, SMT's Euclidean division rounds down, as ours does.
+_DIVISIONS = ("smt.int.div", "smt.int.mod")
+_GROWING = ("smt.int.add", "smt.int.mul")
 
 
 def constraint_texts(
-    mlir: bindings.Bindings,
-    operation: Any,
-    names: Mapping[Any, str],
-    parameters: Mapping[str, Parameter],
-    file: str,
+    mlir: bindings.Bindings, operation: Any, knobs: Mapping[Any, Parameter]
 ) -> list[str]:
     """Write the assertions of a ``transform.smt.constrain_params``.
 
     Args:
         mlir: The bindings.
         operation: It.
-        names: Name of the parameter by the value that is a knob's result.
-        parameters: The parameters by name.
-        file: What to call the text in messages.
+        knobs: The parameter of each value that is a knob's result.
 
     Raises:
         InvalidValueError: it is about something else than knobs and constants, gives results, or
@@ -312,116 +348,58 @@ def constraint_texts(
     """
     if len(operation.results):
         raise InvalidValueError(
-            f"constraints{at(operation, file)} give parameters as results, which is not read"
+            f"constraints{at(operation, FILE)} give parameters as results, which is not read"
         )
     (block,) = operation.regions[0].blocks
-    reader = _Reader(parameters, file)
-    for argument, operand in zip(block.arguments, operation.operands, strict=True):
-        reader.known[argument] = _operand(mlir, operation, operand, names, file)
+    known = {
+        argument: _operand(mlir, operation, operand, knobs)
+        for argument, operand in zip(block.arguments, operation.operands, strict=True)
+    }
     texts = []
     for view in block.operations:
         inner = view.operation
         if inner.name == "smt.assert":
-            texts.append(reader.known[inner.operands[0]].text)
+            texts.append(known[inner.operands[0]].text)
         elif inner.name != "smt.yield":
-            reader.known[inner.results[0]] = reader.read(inner)
+            known[inner.results[0]] = _read(inner, [known[it] for it in inner.operands])
     return texts
 
 
-@frozen
-class _Term:
-    """An expression, and whether it is always above zero."""
-
-    text: str
-    name: str = ""
-    constant: int | None = None
-    parts: tuple[_Term, ...] = ()
-
-    def is_positive(self, parameters: Mapping[str, Parameter]) -> bool:
-        if self.constant is not None:
-            return self.constant > 0
-        if self.name:
-            return all(isinstance(it, int) and it > 0 for it in parameters[self.name].values)
-        return bool(self.parts) and all(it.is_positive(parameters) for it in self.parts)
-
-
 def _operand(
-    mlir: bindings.Bindings, operation: Any, operand: Any, names: Mapping[Any, str], file: str
+    mlir: bindings.Bindings, operation: Any, operand: Any, knobs: Mapping[Any, Parameter]
 ) -> _Term:
-    name = names.get(operand)
-    if name is not None:
-        return _Term(name, name)
+    knob = knobs.get(operand)
+    if knob is not None:
+        return _Term(knob.name, all(isinstance(it, int) and it > 0 for it in knob.values))
     owner = operand.owner
     if getattr(owner, "name", "") == "transform.param.constant":
         value = owner.attributes["value"]
         if isinstance(value, mlir.ir.IntegerAttr) and not isinstance(value, mlir.ir.BoolAttr):
-            return _constant(int(value.value))
+            return _constant(str(value.value))
     raise InvalidValueError(
-        f"constraints{at(operation, file)} are about something else than knobs and constants"
+        f"constraints{at(operation, FILE)} are about something else than knobs and constants"
     )
 
 
-def _constant(value: int) -> _Term:
-    return _Term(str(value) if value >= 0 else f"({value})", constant=value)
+def _constant(text: str) -> _Term:
+    return _Term(f"({text})" if text.startswith("-") else text, int(text) > 0)
 
 
-@frozen
-class _Reader:
-    """Turns operations of one block into expressions."""
-
-    parameters: Mapping[str, Parameter]
-    file: str
-    known: dict[Any, _Term] = field(factory=dict)
-
-    def read(self, operation: Any) -> _Term:
-        kind = operation.name
-        if kind not in READ_OPERATIONS:
-            raise InvalidValueError(
-                f"{kind}{at(operation, self.file)} in constraints is not read; read are "
-                f"{', '.join(READ_OPERATIONS)}"
-            )
-        terms = [self.known[operand] for operand in operation.operands]
-        texts = [term.text for term in terms]
-        if kind == "smt.int.constant":
-            return _constant(_signed(operation.attributes["value"]))
-        if kind == "smt.constant":
-            return _Term(str(bool(operation.attributes["value"].value)))
-        if kind in _JOINED:
-            parts = tuple(terms) if kind in ("smt.int.add", "smt.int.mul") else ()
-            return _Term(f"({f' {_JOINED[kind]} '.join(texts)})", parts=parts)
-        if kind in _DIVIDED:
-            # For divisors above zero, SMT's Euclidean division rounds down, as ours does.
-            if not terms[1].is_positive(self.parameters):
-                raise InvalidValueError(
-                    f"{kind}{at(operation, self.file)} divides by {texts[1]}, which is not always "
-                    "positive"
-                )
-            return _Term(f"({texts[0]} {_DIVIDED[kind]} {texts[1]})")
-        return _Term(f"({_logical(operation, texts)})")
-
-
-def _logical(operation: Any, texts: list[str]) -> str:
-    """The text of what is no arithmetic that may be divided by."""
+def _read(operation: Any, terms: Sequence[_Term]) -> _Term:
+    """The expression that an operation makes of others."""
     kind = operation.name
-    if kind == "smt.int.sub":
-        return " - ".join(texts)
-    if kind == "smt.int.cmp":
-        return f"{texts[0]} {_COMPARED[int(operation.attributes['pred'].value)]} {texts[1]}"
-    if kind == "smt.eq":
-        return " == ".join(texts)
-    if kind == "smt.distinct":
-        pairs = [(a, b) for at, a in enumerate(texts) for b in texts[at + 1 :]]
-        return " and ".join(f"{a} != {b}" for a, b in pairs)
-    if kind == "smt.implies":
-        return f"not {texts[0]} or {texts[1]}"
-    if kind == "smt.ite":
-        return f"{texts[1]} if {texts[0]} else {texts[2]}"
-    if kind == "smt.xor":
-        return functools.reduce(lambda left, right: f"({left}) != {right}", texts)
-    return f"not {texts[0]}"
-
-
-def _signed(attribute: Any) -> int:
-    """A constant of SMT, which MLIR keeps in two's complement, as narrow as it can."""
-    value, width = int(attribute.value), int(attribute.type.width)
-    return value - (1 << width) if value >> (width - 1) else value
+    if kind not in READ_OPERATIONS:
+        raise InvalidValueError(
+            f"{kind}{at(operation, FILE)} in constraints is not read; read are "
+            f"{', '.join(READ_OPERATIONS)}"
+        )
+    if kind in _DIVISIONS and not terms[1].is_positive:
+        raise InvalidValueError(
+            f"{kind}{at(operation, FILE)} divides by {terms[1].text}, which is not always positive"
+        )
+    text = READ_OPERATIONS[kind](operation, [term.text for term in terms])
+    if kind == "smt.int.constant":
+        return _constant(text)
+    if not terms:
+        return _Term(text)
+    return _Term(f"({text})", kind in _GROWING and all(it.is_positive for it in terms))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from autotune_mlir.entry import KERNEL
 
 __all__ = [
     "brief",
+    "clone_before",
     "here",
     "kernel_of",
     "new_context",
@@ -121,3 +122,19 @@ def operations_in(operation: Any) -> Iterator[Any]:
             for inner in block.operations:
                 yield inner.operation
                 yield from operations_in(inner)
+
+
+def clone_before(place: Any, operation: Any, known: MutableMapping[Any, Any]) -> None:
+    """Copy an operation to an insertion point.
+
+    Args:
+        place: The point.
+        operation: The operation.
+        known: Values to read in place of others; gets what its copy gives in place of its results.
+    """
+    clone = operation.clone(ip=place).operation
+    for inner in (clone, *operations_in(clone)):
+        for number, operand in enumerate(inner.operands):
+            if operand in known:
+                inner.operands[number] = known[operand]
+    known.update(zip(operation.results, clone.results, strict=True))

@@ -10,37 +10,20 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 
-from autotune.backends import BuildRequest, InvalidSchedule
-from autotune.backends.native.backend import check_instructions
-from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.lower import Program, print_candidate
-from autotune.lower.arithmetic import ArithmeticEmitter, is_float
 from autotune.lower.emitter import Value
 from autotune.lower.linear import DerivedOp, Linear
 from autotune.lower.places import Place
 from autotune.lower.scopes import ALIGNMENT, Function, Scope, ScopedEmitter
-from autotune.sketches import is_default
-from autotune_mlir import host
-from autotune_mlir.compiler import PRINTED, Lowered, digest_of, running
-from autotune_mlir.entry import ENTRY, address_text
-from autotune_mlir.parsing import parse_payload
+from autotune_mlir.entry import call_text, entry_text
 
-__all__ = ["MLIREmitter", "Printed", "is_printed", "lower_printed", "print_request"]
+__all__ = ["MLIREmitter", "unary_text"]
 
-_TYPES = {
-    "bool": "i1",
-    "float16": "f16",
-    "bfloat16": "i16",  # LLVM calls a library to round to its own type where no instruction does
-    "float32": "f32",
-    "float64": "f64",
-    "pointer": "!llvm.ptr",
-    **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
 _OPERATIONS = MappingProxyType(
     {
         **{f"f{op} contract": f"arith.{op}f" for op in ("add", "sub", "mul")},
@@ -71,37 +54,8 @@ module {"""
 _OUTLINED = 'passthrough = ["noinline", "nounwind", "no-builtins"]'
 
 
-def _of(dtype: str, lanes: int = 1) -> str:
-    if dtype not in _TYPES:
-        raise UnsupportedWorkload(f"element type {dtype!r} has no type of MLIR")
-    return _TYPES[dtype] if lanes == 1 else f"vector<{lanes}x{_TYPES[dtype]}>"
-
-
-def _in_memory(dtype: str, lanes: int = 1) -> str:
-    name = "i8" if dtype == "bool" else _of(dtype)
-    return name if lanes == 1 else f"vector<{lanes}x{name}>"
-
-
-def _as_argument(dtype: str, lanes: int) -> str:
-    """A type as LLVM's functions for instructions take it."""
-    return _of(dtype, lanes).replace("i16", "bf16") if dtype == "bfloat16" else _of(dtype, lanes)
-
-
-def _literal(value: float | int | bool, dtype: str) -> str:
-    if dtype == "bool":
-        return "true" if value else "false"
-    if dtype == "bfloat16":
-        return str(int(element_type(dtype).stored(np.asarray(value, np.float32))))
-    if not is_float(dtype):
-        return str(int(value))
-    with np.errstate(over="ignore"):
-        rounded = np.dtype(dtype).type(value)
-    form = {"float16": ">e", "float32": ">f", "float64": ">d"}[dtype]
-    return "0x" + struct.pack(form, rounded).hex().upper()
-
-
 @define(eq=False)
-class MLIREmitter(ScopedEmitter, ArithmeticEmitter):
+class MLIREmitter(ScopedEmitter):
     """Prints MLIR.
 
     Every entry of the program is a function ``int ENTRY(void **arrays)``, which returns 0.
@@ -113,9 +67,15 @@ class MLIREmitter(ScopedEmitter, ArithmeticEmitter):
         disabled: Features of this machine that the program must not use, by LLVM's names.
     """
 
+    language = "MLIR"
+    types = MappingProxyType(
+        {"float16": "f16", "float32": "f32", "float64": "f64", "pointer": "!llvm.ptr"}
+    )
+    vector = "vector<{}x{}>"
+    brain = "bf16"
+
     threads: int = 1
     disabled: tuple[str, ...] = ()
-    _declared: set[str] = field(factory=set)
     _literals: dict[str, tuple[str, str]] = field(factory=dict)
     _is_uneven: bool = False
 
@@ -127,19 +87,8 @@ class MLIREmitter(ScopedEmitter, ArithmeticEmitter):
         self._open("")
         yield
         self._define(f"{name}.body", (), self._functions.pop())
-        lines = []
-        for number in range(len(self._places)):
-            lines += [
-                f"  %at{number} = llvm.getelementptr %arrays[{number}] "
-                ": (!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
-                f"  %array{number} = llvm.load %at{number} : !llvm.ptr -> !llvm.ptr",
-            ]
-        lines += [f"  {self._call(f'{name}.body', ())}", "  %zero = arith.constant 0 : i32"]
-        body = "\n".join([*lines, "  llvm.return %zero : i32"])
-        self._texts.append(
-            f"llvm.func @{name}(%arrays: !llvm.ptr) -> i32{self._with()} {{\n{body}\n}}\n"
-            + address_text(name)
-        )
+        entry = entry_text(name, f"{name}.body", len(self._places), self._with())
+        self._texts.append(entry)
 
     def finish(self) -> str:
         return "\n".join([_HEAD, *sorted(self._declared), *self._texts, "}", ""])
@@ -163,12 +112,6 @@ class MLIREmitter(ScopedEmitter, ArithmeticEmitter):
         parameters = ", ".join([*arrays, *(f"{other}: i64" for other in others)])
         head = f"llvm.func internal @{name}({parameters}){self._with(_OUTLINED)}"
         self._texts.append(f"{head} {{\n{body}\n}}")
-
-    def _call(self, name: str, others: Sequence[str]) -> str:
-        """The call of a function of all arrays and of integers."""
-        arrays = [f"%array{number}" for number in range(len(self._places))]
-        kinds = ", ".join(["!llvm.ptr"] * len(arrays) + ["i64"] * len(others))
-        return f"llvm.call @{name}({', '.join([*arrays, *others])}) : ({kinds}) -> ()"
 
     @contextmanager
     def loop(self, counter: str, begin: Linear, end: Linear, kind: str) -> Iterator[None]:
@@ -205,11 +148,13 @@ class MLIREmitter(ScopedEmitter, ArithmeticEmitter):
         self._define(name, others, self._functions.pop())
         total, one = self.number(count), self.number(1)
         if self.threads == 1:
-            self._line(self._call(name, (self.number(0), total, self.number(0))))
+            zero = self.number(0)
+            self._line(call_text(name, len(self._places), (zero, total, zero)))
             return
         own, of, first, last, after = (
             self._name(kind) for kind in ("thread", "threads", "begin", "end", "after")
         )
+        share = call_text(name, len(self._places), (first, last, own))
         self._line(
             f"omp.parallel num_threads({self._constant(str(self.threads), 'i32')} : i32) {{"
         )
@@ -220,14 +165,14 @@ class MLIREmitter(ScopedEmitter, ArithmeticEmitter):
         if self._is_uneven:
             self._line(f"scf.for {first} = {own} to {total} step {of} : i64 {{")
             self._line(f"{last} = {self.total(first, one)}")
-            self._line(self._call(name, (first, last, own)))
+            self._line(share)
             self._line("}")
         else:
             self._line(f"{after} = {self.total(own, one)}")
             for value, thread in ((first, own), (last, after)):
                 self._line(f"{value}.whole = arith.muli {thread}, {total} : i64")
                 self._line(f"{value} = arith.divui {value}.whole, {of} : i64")
-            self._line(self._call(name, (first, last, own)))
+            self._line(share)
         self._line("omp.terminator")
         self._line("}")
 
@@ -245,13 +190,13 @@ class MLIREmitter(ScopedEmitter, ArithmeticEmitter):
         self._line("} else {")
         self._yielded(no)
         self._line("}")
-        kind = _of(first.dtype, first.lanes)
+        kind = self._of(first.dtype, first.lanes)
         lines[place] = f"  {name} = scf.if {condition.handle} -> ({kind}) {{"
         return Value(name, first.dtype, first.lanes)
 
     def _yielded(self, side: Callable[[], Value]) -> Value:
         value = side()
-        self._line(f"scf.yield {value.handle} : {_of(value.dtype, value.lanes)}")
+        self._line(f"scf.yield {value.handle} : {self._of(value.dtype, value.lanes)}")
         return value
 
     # Constants, where functions begin
@@ -271,7 +216,7 @@ class MLIREmitter(ScopedEmitter, ArithmeticEmitter):
         return self._constant(f"dense<{literal}>", kind)
 
     def constant(self, value: float | int | bool, dtype: str) -> Value:
-        return Value(self._constant(_literal(value, dtype), _of(dtype)), dtype)
+        return Value(self._constant(self._literal(value, dtype), self._of(dtype)), dtype)
 
     # Addresses
 
@@ -293,183 +238,106 @@ class MLIREmitter(ScopedEmitter, ArithmeticEmitter):
         by = self._literals[by][0] if by in self._literals else by
         kinds = "(!llvm.ptr) -> !llvm.ptr" if not by.startswith("%") else None
         kinds = kinds or "(!llvm.ptr, i64) -> !llvm.ptr"
-        return f"llvm.getelementptr {base}[{by}] : {kinds}, {_in_memory(dtype)}"
+        return f"llvm.getelementptr {base}[{by}] : {kinds}, {self._in_memory(dtype)}"
 
     # Memory
 
-    def allocate(self, place: Place) -> None:
-        function = self._at
-        if place.kind == "registers" and place.name not in function.registers:
-            kind = _of(place.dtype, place.lanes)
-            names = [self._name("r") for _ in range(place.elements // place.lanes)]
-            for name in names:
-                self._reserve(name, 1, kind)
-            function.registers[place.name] = names
-        elif place.kind == "stack" and place.name not in function.bases:
-            function.bases[place.name] = self._name("stack")
-            self._reserve(function.bases[place.name], place.elements, _in_memory(place.dtype))
+    def float_bits(self, value: np.floating[Any]) -> str:
+        form = {2: ">e", 4: ">f", 8: ">d"}[value.itemsize]
+        return "0x" + struct.pack(form, value).hex().upper()
 
-    def _reserve(self, name: str, elements: int, kind: str) -> None:
-        text = f"llvm.alloca {self.number(elements)} x {kind} {{alignment = {ALIGNMENT} : i64}}"
-        self._at.allocations.append(f"  {name} = {text} : (i64) -> !llvm.ptr")
+    def reserved(self, kind: str, elements: int) -> str:
+        count = self.number(elements or 1)
+        about = f"{{alignment = {ALIGNMENT} : i64}} : (i64) -> !llvm.ptr"
+        return f"llvm.alloca {count} x {kind} {about}"
 
-    def load(self, place: Place, at: Linear, lanes: int, mask: Value | None = None) -> Value:
-        pointer, aligned = self._pointer(place, at)
-        if mask is None:
-            return self._read(place.dtype, pointer, aligned, lanes)
-        kind, bits = _in_memory(place.dtype, lanes), self.wide(mask, lanes).handle
-        zeros, size = self._zeros(place.dtype, lanes), element_type(place.dtype).bytes
-        return self._from_memory(
-            f"llvm.intr.masked.load {pointer}, {bits}, {zeros} {{alignment = {size} : i32}} : "
-            f"(!llvm.ptr, {_of('bool', lanes)}, {kind}) -> {kind}",
-            place.dtype,
-            lanes,
-        )
+    def read(self, kind: str, pointer: str, aligned: int) -> str:
+        return f"llvm.load {pointer} {{alignment = {aligned} : i64}} : !llvm.ptr -> {kind}"
+
+    def written(self, kind: str, value: str, pointer: str, aligned: int, stream: bool) -> str:
+        about = f"alignment = {aligned} : i64{', nontemporal' if stream else ''}"
+        return f"llvm.store {value}, {pointer} {{{about}}} : {kind}, !llvm.ptr"
+
+    def masked_read(self, dtype: str, lanes: int, pointer: str, mask: str) -> str:
+        kind, zeros = self._in_memory(dtype, lanes), self._zeros(dtype, lanes)
+        about = f"{{alignment = {element_type(dtype).bytes} : i32}}"
+        kinds = f"(!llvm.ptr, {self._of('bool', lanes)}, {kind}) -> {kind}"
+        return f"llvm.intr.masked.load {pointer}, {mask}, {zeros} {about} : {kinds}"
 
     def _zeros(self, dtype: str, lanes: int) -> str:
         kind = "int8" if dtype == "bool" else dtype
-        return self._dense(_literal(0, kind), _in_memory(dtype, lanes))
+        return self._dense(self._literal(0, kind), self._in_memory(dtype, lanes))
 
-    def _read(self, dtype: str, pointer: str, aligned: int, lanes: int) -> Value:
-        whole = 1 << (element_type(dtype).bytes * lanes).bit_length() - 1
-        text = f"llvm.load {pointer} {{alignment = {min(aligned, whole)} : i64}}"
-        text += f" : !llvm.ptr -> {_in_memory(dtype, lanes)}"
-        return self._from_memory(text, dtype, lanes)
+    def masked_written(self, dtype: str, value: Value, pointer: str, mask: str) -> str:
+        kinds = f"{self._in_memory(dtype, value.lanes)}, {self._of('bool', value.lanes)}"
+        about = f"{{alignment = {element_type(dtype).bytes} : i32}} : {kinds} into !llvm.ptr"
+        return f"llvm.intr.masked.store {value.handle}, {pointer}, {mask} {about}"
 
-    def _from_memory(self, text: str, dtype: str, lanes: int) -> Value:
-        value = self._value(text, dtype, lanes)
-        if dtype != "bool":
-            return value
-        kinds = _in_memory(dtype, lanes), _of(dtype, lanes)
-        return self._value(f"arith.trunci {value.handle} : {kinds[0]} to {kinds[1]}", dtype, lanes)
-
-    def load_strided(
-        self, place: Place, at: Linear, stride: int, lanes: int, mask: Value | None = None
-    ) -> Value:
-        if mask is None:
-            return self.gathered([self.load(place, at + stride * it, 1) for it in range(lanes)])
-        pointer, _ = self._pointer(place, at)
-        kind, size = _in_memory(place.dtype, lanes), element_type(place.dtype).bytes
+    def masked_gather(self, dtype: str, lanes: int, pointer: str, stride: int, mask: Value) -> str:
+        kind, size = self._in_memory(dtype, lanes), element_type(dtype).bytes
         indices, pointers = f"vector<{lanes}xi64>", f"vector<{lanes}x!llvm.ptr>"
         listed = ", ".join(str(stride * number) for number in range(lanes))
         steps = self._dense(f"[{listed}]", indices)
         places = self._name("p")
         self._line(
             f"{places} = llvm.getelementptr {pointer}[{steps}] : "
-            f"(!llvm.ptr, {indices}) -> {pointers}, {_in_memory(place.dtype)}"
+            f"(!llvm.ptr, {indices}) -> {pointers}, {self._in_memory(dtype)}"
         )
-        bits, zeros = self.wide(mask, lanes).handle, self._zeros(place.dtype, lanes)
-        return self._from_memory(
+        bits, zeros = self.wide(mask, lanes).handle, self._zeros(dtype, lanes)
+        return (
             f"llvm.intr.masked.gather {places}, {bits}, {zeros} {{alignment = {size} : i32}} : "
-            f"({pointers}, {_of('bool', lanes)}, {kind}) -> {kind}",
-            place.dtype,
-            lanes,
+            f"({pointers}, {self._of('bool', lanes)}, {kind}) -> {kind}"
         )
-
-    def load_chosen(self, place: Place, at: Linear, offset: Value, lanes: int) -> Value:
-        pointer, _ = self._pointer(place, at)
-        name = self._name("p")
-        self._line(f"{name} = {self.step(place.dtype, pointer, offset.handle)}")
-        return self._read(place.dtype, name, element_type(place.dtype).bytes, lanes)
-
-    def store(
-        self, place: Place, at: Linear, value: Value, mask: Value | None, stream: bool
-    ) -> None:
-        pointer, aligned = self._pointer(place, at)
-        dtype, lanes = place.dtype, value.lanes
-        kind, size = _in_memory(dtype, lanes), element_type(dtype).bytes
-        if dtype == "bool":
-            text = f"arith.extui {value.handle} : {_of(dtype, lanes)} to {kind}"
-            value = self._value(text, dtype, lanes)
-        if mask is not None:
-            bits = self.wide(mask, lanes).handle
-            self._line(
-                f"llvm.intr.masked.store {value.handle}, {pointer}, {bits} "
-                f"{{alignment = {size} : i32}} : {kind}, {_of('bool', lanes)} into !llvm.ptr"
-            )
-            return
-        whole = 1 << (size * lanes).bit_length() - 1
-        past = ", nontemporal" if stream and aligned >= min(whole, ALIGNMENT) else ""
-        about = f"{{alignment = {min(aligned, whole)} : i64{past}}}"
-        self._line(f"llvm.store {value.handle}, {pointer} {about} : {kind}, !llvm.ptr")
 
     def prefetch(self, place: Place, at: Linear) -> None:
         pointer, _ = self._pointer(place, at)
         about = "<{rw = 0 : i32, hint = 3 : i32, cache = 1 : i32}>"
         self._line(f'"llvm.intr.prefetch"({pointer}) {about} : (!llvm.ptr) -> ()')
 
-    def register(self, place: Place, number: int) -> Value:
-        slot, kind = self._at.registers[place.name][number], _of(place.dtype, place.lanes)
-        about = f"{{alignment = {ALIGNMENT} : i64}} : !llvm.ptr -> {kind}"
-        return self._value(f"llvm.load {slot} {about}", place.dtype, place.lanes)
-
-    def set_register(self, place: Place, number: int, value: Value) -> None:
-        value = self.wide(value, place.lanes)
-        slot, kind = self._at.registers[place.name][number], _of(place.dtype, place.lanes)
-        about = f"{{alignment = {ALIGNMENT} : i64}} : {kind}, !llvm.ptr"
-        self._line(f"llvm.store {value.handle}, {slot} {about}")
-
     # Values
 
-    def below(self, linear: Linear, step: int = 0, lanes: int = 1) -> Value:
-        if step == 0:
-            text = f"arith.cmpi slt, {self._integer(linear)}, {self.number(0)} : i64"
-            return self._value(text, "bool")
-        zero = Value(self.number(0), "int64")
-        return self.operation("icmp slt", self.ramp(linear, step, lanes), zero, "bool")
-
-    def integer(self, linear: Linear) -> Value:
-        return Value(self._integer(linear), "int64")
-
     def ramp(self, base: Linear, step: int, lanes: int) -> Value:
-        kind, listed = _of("int64", lanes), ", ".join(str(step * it) for it in range(lanes))
+        kind, listed = self._of("int64", lanes), ", ".join(str(step * it) for it in range(lanes))
         first, steps = self.wide(self.integer(base), lanes), self._dense(f"[{listed}]", kind)
         return self._value(f"arith.addi {first.handle}, {steps} : {kind}", "int64", lanes)
 
-    def wide(self, value: Value, lanes: int) -> Value:
-        if value.lanes == lanes:
-            return value
-        if value.lanes != 1:
-            raise UnsupportedWorkload(f"{value.lanes} lanes are used as {lanes}")
-        kind = _of(value.dtype, lanes)
+    def broadcast(self, value: Value, lanes: int) -> Value:
+        kind = self._of(value.dtype, lanes)
         if value.handle in self._literals:
             return Value(self._dense(self._literals[value.handle][0], kind), value.dtype, lanes)
-        text = f"vector.broadcast {value.handle} : {_of(value.dtype)} to {kind}"
+        text = f"vector.broadcast {value.handle} : {self._of(value.dtype)} to {kind}"
         return self._value(text, value.dtype, lanes)
 
     def lane(self, value: Value, number: int) -> Value:
-        kind = f"{_of(value.dtype)} from {_of(value.dtype, value.lanes)}"
+        kind = f"{self._of(value.dtype)} from {self._of(value.dtype, value.lanes)}"
         return self._value(f"vector.extract {value.handle}[{number}] : {kind}", value.dtype)
 
     def with_lane(self, value: Value, number: int, scalar: Value) -> Value:
-        kind = f"{_of(value.dtype)} into {_of(value.dtype, value.lanes)}"
+        kind = f"{self._of(value.dtype)} into {self._of(value.dtype, value.lanes)}"
         text = f"vector.insert {scalar.handle}, {value.handle} [{number}] : {kind}"
         return self._value(text, value.dtype, value.lanes)
 
     def gathered(self, scalars: Sequence[Value]) -> Value:
         dtype, lanes = scalars[0].dtype, len(scalars)
         listed = ", ".join(scalar.handle for scalar in scalars)
-        return self._value(f"vector.from_elements {listed} : {_of(dtype, lanes)}", dtype, lanes)
+        return self._value(
+            f"vector.from_elements {listed} : {self._of(dtype, lanes)}", dtype, lanes
+        )
 
     def shuffled(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
-        kind = _of(left.dtype, left.lanes)
+        kind = self._of(left.dtype, left.lanes)
         text = f"vector.shuffle {left.handle}, {right.handle} {list(lanes)} : {kind}, {kind}"
         return self._value(text, left.dtype, len(lanes))
 
-    def select(self, condition: Value, yes: Value, no: Value) -> Value:
-        if condition.lanes > 1:
-            condition, yes, no = self.same(condition, yes, no)
-        else:
-            yes, no = self.same(yes, no)
-        kind = _of(yes.dtype, yes.lanes)
-        about = f"{_of('bool', condition.lanes)}, {kind}" if condition.lanes > 1 else kind
-        text = f"arith.select {condition.handle}, {yes.handle}, {no.handle} : {about}"
-        return self._value(text, yes.dtype, yes.lanes)
+    def chosen(self, condition: Value, yes: Value, no: Value) -> str:
+        kind = self._of(yes.dtype, yes.lanes)
+        about = f"{self._of('bool', condition.lanes)}, {kind}" if condition.lanes > 1 else kind
+        return f"arith.select {condition.handle}, {yes.handle}, {no.handle} : {about}"
 
     def operation(self, name: str, left: Value, right: Value, dtype: str = "") -> Value:
         left, right = self.same(left, right)
         operands = f"{left.handle}, {right.handle}"
-        kind = _of(left.dtype, left.lanes)
+        kind = self._of(left.dtype, left.lanes)
         if name.startswith(("icmp ", "fcmp ")):
             compared = f"arith.cmp{'i' if name.startswith('i') else 'f'} {name[5:]}"
             text = f"{compared}, {operands} : {kind}"
@@ -479,129 +347,52 @@ class MLIREmitter(ScopedEmitter, ArithmeticEmitter):
         return self._value(text, dtype or left.dtype, left.lanes)
 
     def converted(self, name: str, value: Value, dtype: str) -> Value:
-        kinds = _of(value.dtype, value.lanes), _of(dtype, value.lanes)
+        kinds = self._of(value.dtype, value.lanes), self._of(dtype, value.lanes)
         text = f"arith.{_CONVERSIONS.get(name, name)} {value.handle} : {kinds[0]} to {kinds[1]}"
         return self._value(text, dtype, value.lanes)
 
-    def bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
-        kinds = _of(value.dtype, value.lanes), _of(dtype, lanes)
-        return self._with_kind(Value(value.handle, dtype, lanes), *kinds)
+    def bits_as(self, handle: str, before: str, after: str) -> str:
+        return f"llvm.bitcast {handle} : {before} to {after}"
 
-    def _with_kind(self, value: Value, before: str, after: str) -> Value:
-        """A value whose bits are taken for another type."""
-        if before == after:
-            return value
-        text = f"llvm.bitcast {value.handle} : {before} to {after}"
-        return self._value(text, value.dtype, value.lanes)
-
-    # Instructions
-
-    def pointer(self, place: Place, at: Linear) -> Value:
-        found, _ = self._pointer(place, at)
-        return Value(found, "pointer")
-
-    def intrinsic(self, name: str, dtype: str, lanes: int, arguments: Sequence[Value]) -> Value:
-        kind = _as_argument(dtype, lanes)
-        text = f"{self._given(name, arguments)} -> {kind}"
-        return self._with_kind(self._value(text, dtype, lanes), kind, _of(dtype, lanes))
-
-    def execute(self, name: str, arguments: Sequence[Value]) -> None:
-        self._line(f"{self._given(name, arguments)} -> ()")
-
-    def _given(self, name: str, arguments: Sequence[Value]) -> str:
-        """A function of LLVM with its arguments, in their own types."""
-        kinds = [_as_argument(value.dtype, value.lanes) for value in arguments]
-        given = [
-            self._with_kind(value, _of(value.dtype, value.lanes), kind).handle
-            for value, kind in zip(arguments, kinds, strict=True)
-        ]
-        return f'llvm.call_intrinsic "{name}"({", ".join(given)}) : ({", ".join(kinds)})'
+    def intrinsic_call(
+        self, name: str, result: str, kinds: Sequence[str], given: Sequence[str]
+    ) -> str:
+        listed = f"({', '.join(given)}) : ({', '.join(kinds)})"
+        return f'llvm.call_intrinsic "{name}"{listed} -> {result or "()"}'
 
     def called(self, name: str, *operands: Value) -> Value:
         first = operands[0]
         listed = ", ".join(operand.handle for operand in operands)
-        kind = _of(first.dtype, first.lanes)
+        kind = self._of(first.dtype, first.lanes)
         text = f"math.{_FUNCTIONS.get(name, name)} {listed} : {kind}"
         return self._value(text, first.dtype, first.lanes)
 
-    def by_library(self, name: str, operand: Value) -> Value:
+    def library_call(self, name: str, operand: str) -> str:
         self._declared.add(f"llvm.func @{name}(f64) -> f64")
-        scalars = [operand]
-        if operand.lanes > 1:
-            scalars = [self.lane(operand, number) for number in range(operand.lanes)]
-        kind = "(f64) -> f64"
-        found = [
-            self._value(f"llvm.call @{name}({scalar.handle}) : {kind}", "float64")
-            for scalar in scalars
-        ]
-        return self.gathered(found) if operand.lanes > 1 else found[0]
+        return f"llvm.call @{name}({operand}) : (f64) -> f64"
 
     def negative(self, operand: Value) -> Value:
-        text = f"arith.negf {operand.handle} : {_of(operand.dtype, operand.lanes)}"
+        text = f"arith.negf {operand.handle} : {self._of(operand.dtype, operand.lanes)}"
         return self._value(text, operand.dtype, operand.lanes)
 
 
-_FLOAT_BYTES = 4
+def unary_text(op: str, kind: str, lanes: int) -> str:
+    """A function ``@f`` of single precision that computes an operation of ``Unary``.
 
-
-@frozen(eq=False)
-class Printed:
-    """A candidate's program.
-
-    Attributes:
-        program: What was printed.
-        threads: Threads that its parallel loops use.
+    Args:
+        op: The operation.
+        kind: The type of its operand and of its result.
+        lanes: Numbers of such a value.
     """
-
-    program: Program
-    threads: int
-
-    @property
-    def text(self) -> str:
-        """The module."""
-        return str(self.program.text)
-
-    @property
-    def entries(self) -> tuple[str, ...]:
-        """The functions that are called, in order: what packs constants, and the program."""
-        return (*(entry for entry, _, _ in self.program.packed), ENTRY)
-
-    @property
-    def digest(self) -> str:
-        """Of its text: programs with one digest are one program."""
-        return digest_of(self.text)
-
-
-def is_printed(request: BuildRequest) -> bool:
-    """Return whether a request's program is printed from its nest."""
-    return not (request.candidate is None or is_default(request.candidate))
-
-
-def print_request(request: BuildRequest) -> Printed:
-    """Print the loop nest of a request's candidate.
-
-    Raises:
-        InvalidSchedule: its steps or values give no nest that can be printed, or it calls an
-            instruction that the processor lacks.
-    """
-    assert request.candidate is not None
-    check_instructions(request.candidate, request.target)
-    emitter = MLIREmitter(threads=request.threads, disabled=host.disabled_features(request.target))
-    width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
-    try:
-        program = print_candidate(request.candidate, emitter, width)
-    except (InvalidValueError, UnsupportedWorkload) as error:
-        raise InvalidSchedule(str(error)) from error
-    return Printed(program, request.threads)
-
-
-def lower_printed(printed: Printed) -> Lowered:
-    """Bring a printed program into LLVM's dialect.
-
-    Raises:
-        BuildFailed: a pass rejected it.
-    """
-    module = parse_payload(printed.text)
-    with running(module) as (_, run):
-        run(*PRINTED)
-    return Lowered(module, printed.threads, printed.digest, printed.entries)
+    emitter = MLIREmitter()
+    function, flat = emitter._open(""), emitter._of("float32", lanes)
+    operand, result = Value("%x", "float32", lanes), "%y"
+    if kind != flat:
+        operand = emitter._value(f"vector.shape_cast %x : {kind} to {flat}", "float32", lanes)
+    found = emitter.unary(op, operand).handle
+    if kind == flat:
+        result = found
+    else:
+        emitter._line(f"{result} = vector.shape_cast {found} : {flat} to {kind}")
+    body = "\n".join([*function.allocations, *function.scope.text()])
+    return f"func.func @f(%x: {kind}) -> {kind} {{\n{body}\n  return {result} : {kind}\n}}"

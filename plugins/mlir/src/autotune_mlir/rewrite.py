@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 
 from autotune.backends import ALIGNMENT
 from autotune.ir.element_types import bfloat16_bits
-from autotune.lower.elementary import (
-    ELEMENTARY,
-    Arithmetic,
-    BitOperation,
-    Comparison,
-    FloatOperation,
-)
-from autotune_mlir.parsing import operations_in
+from autotune_mlir.parsing import clone_before, operations_in
+from autotune_mlir.printer import unary_text
 
 __all__ = ["FUNCTIONS", "as_bits", "rewrite"]
 
@@ -108,9 +102,6 @@ def _write_copy(ir: Any, copy: Any, source: Any, target: Any) -> None:
 FUNCTIONS: Mapping[str, str] = {f"math.{name}": name for name in ("exp", "log", "tanh", "erf")}
 """The function that an operation computes, of those that become arithmetic."""
 
-_COMPARISONS: Mapping[Comparison, int] = {"eq": 1, "gt": 2, "lt": 4}  # ordered ones of arith.cmpf
-_BITS: Mapping[BitOperation, str] = {"and": "andi", "or": "ori", "shl": "shli", "shr": "shrsi"}
-
 
 def expand_functions(ir: Any, operations: Sequence[Any]) -> None:
     """Replace single-precision functions by arithmetic (:mod:`autotune.lower.elementary`).
@@ -127,94 +118,19 @@ def expand_functions(ir: Any, operations: Sequence[Any]) -> None:
         kind = operation.results[0].type if function is not None else None
         if function is None or not isinstance(_element(ir, kind), ir.F32Type):
             continue
-        with ir.InsertionPoint(operation), operation.location:
-            result = ELEMENTARY[function](_Operations(ir, kind), operation.operands[0])
-        operation.results[0].replace_all_uses_with(result)
+        lanes = prod(kind.shape) if isinstance(kind, ir.VectorType) else 1
+        made = ir.Module.parse(unary_text(function, str(kind), lanes))
+        block = made.body.operations[0].regions[0].blocks[0]
+        *body, returned = (view.operation for view in block.operations)
+        known = {block.arguments[0]: operation.operands[0]}
+        for inner in body:
+            clone_before(ir.InsertionPoint(operation), inner, known)
+        operation.results[0].replace_all_uses_with(known[returned.operands[0]])
         operation.erase()
 
 
 def _element(ir: Any, kind: Any) -> Any:
     return kind.element_type if isinstance(kind, ir.VectorType) else kind
-
-
-@frozen
-class _Operations(Arithmetic):
-    """Makes operations on values of one floating-point type, or on integers of its shape.
-
-    Attributes:
-        ir: The ``ir`` module of the bindings.
-        kind: The type.
-    """
-
-    ir: Any
-    kind: Any
-
-    def floats(self, operation: FloatOperation, left: Any, right: Any) -> Any:
-        """Apply an operation on floats; a product may be fused with a sum."""
-        flags = self.ir.Attribute.parse("#arith.fastmath<contract>")
-        operands = self._float(left), self._float(right)
-        return self._made(f"arith.{operation}f", self.kind, *operands, fastmath=flags)
-
-    def integers(self, operation: BitOperation, left: Any, right: Any) -> Any:
-        """See :meth:`Arithmetic.integers`."""
-        operands = self._integer(left), self._integer(right)
-        return self._made(f"arith.{_BITS[operation]}", self._integers, *operands)
-
-    def where(self, comparison: Comparison, left: Any, right: Any, yes: Any, no: Any) -> Any:
-        """See :meth:`Arithmetic.where`."""
-        ir = self.ir
-        code = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _COMPARISONS[comparison])
-        kind = self._shaped(ir.IntegerType.get_signless(1))
-        operands = self._float(left), self._float(right)
-        condition = self._made("arith.cmpf", kind, *operands, predicate=code)
-        return self._made("arith.select", self.kind, condition, self._float(yes), self._float(no))
-
-    def bits(self, value: Any) -> Any:
-        """See :meth:`Arithmetic.bits`."""
-        return self._made("arith.bitcast", self._integers, value)
-
-    def of_bits(self, value: Any) -> Any:
-        """See :meth:`Arithmetic.of_bits`."""
-        return self._made("arith.bitcast", self.kind, value)
-
-    def converted(self, value: Any) -> Any:
-        """See :meth:`Arithmetic.converted`."""
-        return self._made("arith.sitofp", self.kind, value)
-
-    @property
-    def _integers(self) -> Any:
-        return self._shaped(self.ir.IntegerType.get_signless(32))
-
-    def _shaped(self, element: Any) -> Any:
-        """``element`` in the shape of the values."""
-        if not isinstance(self.kind, self.ir.VectorType):
-            return element
-        # A scalable vector has no form here: programs for one machine have none.
-        return self.ir.VectorType.get(list(self.kind.shape), element)
-
-    def _float(self, value: Any) -> Any:
-        if not isinstance(value, (int, float)):
-            return value
-        return _constant(self.ir, self.kind, self.ir.FloatAttr.get(self.ir.F32Type.get(), value))
-
-    def _integer(self, value: Any) -> Any:
-        if not isinstance(value, int):
-            return value
-        element = self.ir.IntegerType.get_signless(32)
-        return _constant(self.ir, self._integers, self.ir.IntegerAttr.get(element, value))
-
-    def _made(self, name: str, kind: Any, *operands: Any, **attributes: Any) -> Any:
-        """The result of a new operation."""
-        return self.ir.Operation.create(
-            name, results=[kind], operands=list(operands), attributes=attributes
-        ).results[0]
-
-
-def _constant(ir: Any, kind: Any, scalar: Any) -> Any:
-    """A constant, the same in every lane, at the current insertion point."""
-    is_vector = isinstance(kind, ir.VectorType)
-    value = ir.DenseElementsAttr.get_splat(kind, scalar) if is_vector else scalar
-    return ir.Operation.create("arith.constant", [kind], attributes={"value": value}).results[0]
 
 
 # Its value; a type such as vector<10xbf16> has what looks like digits.

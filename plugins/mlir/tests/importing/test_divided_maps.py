@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.importing.reading import read_text
 from mlir_programs import function
 
 from autotune.backends import BuildRequest
-from autotune.ir.workloads import reference_outputs
 from autotune.targets import Target
 from autotune.testing.programs import check_program
 
@@ -88,14 +86,3 @@ def test_workloads_compute_what_the_program_does(
 ) -> None:
     workload, program = read_text(PROGRAMS[name], "program.mlir", None)
     check_program(backend, BuildRequest(workload, program, None, target, 1))
-
-
-def test_iterators_stay_those_of_the_map() -> None:
-    workload, _ = read_text(GROUPED, "program.mlir", None)
-    x, w = (np.random.default_rng(0).normal(size=t.shape).astype("f4") for t in workload.inputs)
-    (found,) = reference_outputs(workload, {"arg0": x, "arg1": w}).values()
-    expected = np.zeros((16, 5, 6))
-    for c, h, wide in np.ndindex(*expected.shape):
-        window = x[h : h + 3, wide : wide + 2, c // 8 * 3 : c // 8 * 3 + 3]
-        expected[c, h, wide] = (window * w[..., c]).sum()
-    np.testing.assert_allclose(found, expected, atol=1e-5)

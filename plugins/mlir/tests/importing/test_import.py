@@ -19,7 +19,6 @@ from made_workloads import ROUND_TRIPS
 from mlir_assembled_programs import ASSEMBLED
 from mlir_compiled_programs import COMPILED_PROGRAMS
 from mlir_programs import PROGRAMS, function
-from thinning import thinned
 
 from autotune.backends import BuildRequest, ImportedProgram, ProgramFile
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
@@ -28,10 +27,8 @@ from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outpu
 from autotune.measure.validation import expectations, mismatch
 from autotune.targets import Target
 from autotune.testing.programs import (
-    check_candidate,
     check_program,
     run_executable,
-    sample_candidates,
 )
 
 Importer = Callable[..., ImportedProgram]
@@ -63,22 +60,6 @@ def test_a_program_means_what_its_workload_says(
         wanted = known.expected(*(arrays[tensor.name] for tensor in workload.inputs))
         found = run_executable(backend.build(request), workload, arrays)
         assert mismatch(expectations(workload, [np.asarray(wanted)]), found) is None
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *thinned(["masked", "any", "causal", "concatenated", "inserted", "row"], 6),
-        *thinned(["asserted", "scan"], 1),
-        *thinned(["kept-dimension", "inserted-with-strides", "unsigned-bytes"], 3),
-    ],
-)
-def test_candidates_compute_what_the_program_does(
-    name: str, backend: MLIRBackend, target: Target, imported: Importer
-) -> None:
-    program = imported(ALL[name].text)
-    for candidate in sample_candidates(backend, program.workload, target):
-        check_candidate(backend, candidate, target, program=program.program)
 
 
 def test_the_baseline_is_what_was_imported(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from autotune_mlir import bindings
-from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.importing.reading import read_text
 from mlir_compiled_programs import COMPILED_PROGRAMS, TORCH_SCAN
 from mlir_programs import function
@@ -13,8 +12,6 @@ from needs import skip_here
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.workloads import random_inputs, reference_outputs
-from autotune.targets import Target
-from autotune.testing.programs import check_candidate, sample_candidates
 
 GENERIC = COMPILED_PROGRAMS["scan"].text
 
@@ -33,18 +30,6 @@ def test_those_of_torch_are_read(torch_scan: str) -> None:
     arrays = random_inputs(workload, np.random.default_rng(0))
     (found,) = reference_outputs(workload, arrays).values()
     np.testing.assert_allclose(found, np.cumprod(arrays["arg0"], 1), rtol=1e-5)
-
-
-def test_few_long_rows_are_scanned_in_parts(backend: MLIRBackend, target: Target) -> None:
-    text = GENERIC.replace("4x6xf32", "1x8192xf32").replace("<6xf32>", "<1xf32>")
-    text = text.replace("(i, j) -> (j)", "(i, j) -> (i)")
-    text = text.replace('["reduction", "parallel"]', '["parallel", "reduction"]')
-    workload, program = read_text(text, "program.mlir")
-    drawn = sample_candidates(backend, workload, target)
-    candidates = [it for it in drawn if "chunked-scan" in it.sketch.name]
-    assert candidates
-    for candidate in candidates:
-        check_candidate(backend, candidate, target, program=program, threads=2)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.importing.reading import read_text
 from numpy.typing import NDArray
-from thinning import thinned
 
 from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedWorkload
@@ -17,9 +16,6 @@ from autotune.ir.workloads import reference_outputs
 from autotune.targets import Target
 from autotune.testing.programs import (
     check_program,
-    request_for,
-    run_executable,
-    sample_candidates,
 )
 
 ROWS, COLUMNS = "affine_map<(i, j) -> (i)>", "affine_map<(i, j) -> (j)>"
@@ -159,38 +155,6 @@ def test_an_index_is_known_by_how_values_are_compared(
     wanted = x.shape[axis] - 1 - find(np.flip(x, axis), axis) if last else find(x, axis)
     np.testing.assert_array_equal(index, wanted)
     np.testing.assert_array_equal(value, np.max(x, axis) if largest else np.min(x, axis))
-
-
-INTEGERS = """
-%t = arith.minsi %v, %a : i32
-%c = arith.cmpi slt, %a, %v : i32
-%n = arith.select %c, %small, %i : i32
-"""
-
-
-@pytest.mark.parametrize(
-    ("axis", "integers"), thinned([(0, True), (0, False), (1, True), (1, False)], 4)
-)
-def test_every_sketch_finds_the_index_among_equal_values(
-    backend: MLIRBackend, target: Target, axis: int, integers: bool
-) -> None:
-    kind: dict[str, Any] = {"index": "i32", "element": "i32", "start": "2147483647"}
-    text = program(
-        INTEGERS if integers else FIRST_LARGEST,
-        (16, 32),
-        axis,
-        returns=(1,),
-        **(kind if integers else {}),
-    )
-    workload, form = read_text(text, "program.mlir")
-    x = np.random.default_rng(0).integers(-3, 4, (16, 32))
-    x = x.astype(np.int32 if integers else np.float32)
-    candidates = sample_candidates(backend, workload, target)
-    assert candidates
-    for candidate in candidates:
-        executable = backend.build(request_for(candidate, target, 1, form))
-        (output,) = run_executable(executable, workload, {"arg0": x})
-        np.testing.assert_array_equal(output, (np.argmin if integers else np.argmax)(x, axis))
 
 
 def changed(old: str, new: str) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 from command_lines import Command
-from mlir_modules import LAYERS, MIXED, OTHERS, written
+from mlir_modules import MIXED, written
 
 
 def test_the_tasks_of_a_module(read_here: None, command: Command, tmp_path: Path) -> None:
@@ -20,26 +19,6 @@ def test_the_tasks_of_a_module(read_here: None, command: Command, tmp_path: Path
     tasks = json.loads((tmp_path / "tasks.json").read_text())["tasks"]
     assert [it["name"] for it in tasks] == ["first", "added", "normalized", "main_1"]
     assert tasks[0]["nodes"] == ["first", "again"] and tasks[0]["occurrences"] == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (LAYERS[:300], r"not MLIR: model\.mlir:\d+:\d+: .*; give a whole module"),
-        ("module {}", r"model\.mlir has no function with a body \(func\.func\)"),
-        (OTHERS, r"argument 0 of function @dynamic has the dynamic shape"),
-    ],
-)
-def test_bad_modules_are_one_line(
-    text: str, message: str, read_here: None, command: Command, tmp_path: Path
-) -> None:
-    written(tmp_path, text)
-    before = set(tmp_path.iterdir())
-    done = command("tune-model", "model.mlir", "--trials", "2", "-o", "library.mlir")
-    assert (done.status, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("autotune: error: ") and re.search(message, line), line
-    assert set(tmp_path.iterdir()) == before
 
 
 @pytest.mark.slow

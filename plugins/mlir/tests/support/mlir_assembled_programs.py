@@ -150,16 +150,6 @@ ASSEMBLED = {
             np.arange(6) <= np.arange(4)[:, None] + n, a / x, np.float32(-1e30)
         ),
     ),
-    "concatenated": Program(
-        function(
-            "%0 = tensor.concat dim(1) %a, %c, %a : (tensor<4x6xf32>, tensor<4x2xf32>, "
-            "tensor<4x6xf32>) -> tensor<4x14xf32>\nreturn %0 : tensor<4x14xf32>",
-            f"{_A}, %c: tensor<4x2xf32>",
-            "tensor<4x14xf32>",
-        ),
-        ["concat"],
-        lambda a, c: np.concatenate([a, c, a], axis=1),
-    ),
     "stacked": Program(
         function(
             "%e = tensor.empty() : tensor<2x4x6xf32>\n"
@@ -200,16 +190,6 @@ ASSEMBLED = {
         ),
         ["slice"],
         lambda a, n: a[n, 1::2],
-    ),
-    "row": Program(
-        function(
-            "%0 = tensor.extract_slice %a[1, 0] [1, 6] [1, 1] : tensor<4x6xf32> to tensor<6xf32>\n"
-            "%1 = arith.negf %0 : tensor<6xf32>\nreturn %1 : tensor<6xf32>",
-            _A,
-            "tensor<6xf32>",
-        ),
-        ["neg"],
-        lambda a: -a[1],
     ),
     "returned-as-they-are": Program(
         function(

@@ -149,18 +149,6 @@ PROGRAMS = {
         ["matmul"],
         lambda a, b: a.astype(np.int32) @ b.astype(np.int32),
     ),
-    "batch-matmul": Program(
-        function(
-            _FILLED.format("tensor<2x4x5xf64>").replace("f32", "f64")
-            + "%0 = linalg.batch_matmul ins(%a, %b : tensor<2x4x3xf64>, tensor<2x3x5xf64>) "
-            "outs(%init : tensor<2x4x5xf64>) -> tensor<2x4x5xf64>\n"
-            "return %0 : tensor<2x4x5xf64>",
-            "%a: tensor<2x4x3xf64>, %b: tensor<2x3x5xf64>",
-            "tensor<2x4x5xf64>",
-        ),
-        ["batch_matmul"],
-        np.matmul,
-    ),
     "conv-padded": Program(
         function(
             _CONVOLUTION,
@@ -169,40 +157,6 @@ PROGRAMS = {
         ),
         ["pad", "conv_2d_nhwc_hwcf"],
         _convolution,
-    ),
-    "conv-nchw": Program(
-        function(
-            _window(
-                "conv_2d_nchw_fchw",
-                "%x, %w",
-                ["tensor<1x3x6x6xf32>", "tensor<5x3x3x3xf32>", "tensor<1x5x4x4xf32>"],
-            ),
-            "%x: tensor<1x3x6x6xf32>, %w: tensor<5x3x3x3xf32>",
-            "tensor<1x5x4x4xf32>",
-        ),
-        ["conv_2d_nchw_fchw"],
-        lambda x, w: np.einsum(
-            "nchwyx,fcyx->nfhw",
-            np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3)),
-            w,
-        ),
-    ),
-    "depthwise": Program(
-        function(
-            _window(
-                "depthwise_conv_2d_nhwc_hwc",
-                "%x, %w",
-                ["tensor<1x6x6x4xf32>", "tensor<3x3x4xf32>", "tensor<1x4x4x4xf32>"],
-            ),
-            "%x: tensor<1x6x6x4xf32>, %w: tensor<3x3x4xf32>",
-            "tensor<1x4x4x4xf32>",
-        ),
-        ["depthwise_conv_2d_nhwc_hwc"],
-        lambda x, w: np.einsum(
-            "nhwcyx,yxc->nhwc",
-            np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2)),
-            w,
-        ),
     ),
     "pooling-sum": Program(
         function(
@@ -301,23 +255,6 @@ PROGRAMS = {
         ),
         ["sum"],
         lambda a: (a * a).sum(),
-    ),
-    "in-place": Program(
-        # The destination is read: it becomes an input; the one of the second is a constant.
-        function(
-            "%one = arith.constant dense<1.0> : tensor<4x6xf32>\n"
-            f"%0 = linalg.generic {{{_maps('(i, j) -> (i, j)', '(i, j) -> (i, j)')}, "
-            f"{_iterators('pp')}}} ins(%a : tensor<4x6xf32>) outs(%b : tensor<4x6xf32>) {{\n"
-            "^bb0(%x: f32, %o: f32):\n%r = arith.divf %x, %o : f32\nlinalg.yield %r : f32\n"
-            "} -> tensor<4x6xf32>\n"
-            f"%1 = linalg.generic {{{_maps('(i, j) -> (i, j)', '(i, j) -> (i, j)')}, "
-            f"{_iterators('pp')}}} ins(%0 : tensor<4x6xf32>) outs(%one : tensor<4x6xf32>) {{\n"
-            "^bb0(%x: f32, %o: f32):\n%r = arith.subf %x, %o : f32\nlinalg.yield %r : f32\n"
-            "} -> tensor<4x6xf32>\nreturn %1 : tensor<4x6xf32>",
-            "%a: tensor<4x6xf32>, %b: tensor<4x6xf32>",
-        ),
-        ["div", "sub"],
-        lambda a, b: a / b - 1,
     ),
     "positions": Program(
         # The upper triangle, shifted by one column; a read outside is never made.

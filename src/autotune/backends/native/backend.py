@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune.backends.backend import (
     Backend,
@@ -15,11 +16,7 @@ from autotune.backends.backend import (
     InvalidSchedule,
     LoweredProgram,
 )
-from autotune.errors import (
-    InvalidValueError,
-    UnsupportedTarget,
-    UnsupportedWorkload,
-)
+from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
 from autotune.sketches import (
     GPU_STEP_NAMES,
@@ -34,7 +31,18 @@ from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target, check_is_x86_64, check_runs_here
 from autotune.targets.processors import masked_bytes_of
 
-__all__ = ["NativeBackend", "candidate_of", "check_instructions", "missing_features"]
+if TYPE_CHECKING:
+    from autotune.lower import Program
+    from autotune.lower.emitter import Emitter
+
+__all__ = [
+    "NativeBackend",
+    "candidate_of",
+    "check_instructions",
+    "missing_features",
+    "nest_limits",
+    "printed_nest",
+]
 
 # Tiles on the stack are vectors in registers, or spilled from them.
 _TILE_BYTES = 1 << 16
@@ -61,11 +69,6 @@ class NativeBackend(Backend):
 
     def check_target(self, target: Target) -> None:
         """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU."""
-        if target.kind != "cpu":
-            raise UnsupportedTarget(
-                f"backend 'native' compiles for CPUs; target {target.name!r} is of kind "
-                f"{target.kind!r}"
-            )
         check_is_x86_64(target, self.name)
 
     def check_measuring(self, target: Target, threads: int = 1) -> None:
@@ -80,14 +83,7 @@ class NativeBackend(Backend):
             UnsupportedTarget: the backend cannot compile for ``target``.
         """
         self.check_target(target)
-        return ScheduleLimits(
-            steps=frozenset(STEP_TYPES) - GPU_STEP_NAMES,
-            stack_bytes=_TILE_BYTES,
-            unrolled_statements=_UNROLLED_STATEMENTS,
-            source="backend native",
-            backend=self.name,
-            runs_nests=True,
-        )
+        return nest_limits(self.name)
 
     def worker_environment(self, threads: int) -> dict[str, str]:
         """Nothing: threads are given to the program."""
@@ -122,17 +118,11 @@ class NativeBackend(Backend):
             UnsupportedTarget: it is no x86-64 CPU.
         """
         from autotune.backends.native.machine_code import digest_of
-        from autotune.lower import LLVMEmitter, print_candidate
+        from autotune.lower import LLVMEmitter
 
         self.check_target(request.target)
-        candidate = candidate_of(request)
-        check_instructions(candidate, request.target)
-        width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
         emitter = LLVMEmitter(masked_bytes=masked_bytes_of(request.target.features))
-        try:
-            program = print_candidate(candidate, emitter, width)
-        except (InvalidValueError, UnsupportedWorkload) as error:
-            raise InvalidSchedule(str(error)) from error
+        program = printed_nest(candidate_of(request), request.target, emitter)
         target = f"{request.target.processor} {sorted(request.target.features)}"
         return LoweredProgram(request, program, digest_of(f"{target}\n{program.text}".encode()))
 
@@ -174,6 +164,37 @@ class NativeBackend(Backend):
         from autotune.backends.native.machine_code import object_cache_findings
 
         return object_cache_findings()
+
+
+def nest_limits(backend: str) -> ScheduleLimits:
+    """Limits of a backend that prints nests: the same on every CPU, all that the nest has.
+
+    Of instructions, the space takes those whose declaration names an implementation for it.
+    """
+    return ScheduleLimits(
+        steps=frozenset(STEP_TYPES) - GPU_STEP_NAMES,
+        stack_bytes=_TILE_BYTES,
+        unrolled_statements=_UNROLLED_STATEMENTS,
+        source=f"backend {backend}",
+        backend=backend,
+        runs_nests=True,
+    )
+
+
+def printed_nest(candidate: Candidate, target: Target, emitter: Emitter) -> Program:
+    """The program of a candidate, printed for a CPU.
+
+    Raises:
+        InvalidSchedule: its steps or values give no nest that can be printed, or it calls an
+            instruction that the processor lacks.
+    """
+    from autotune.lower import print_candidate
+
+    check_instructions(candidate, target)
+    try:
+        return print_candidate(candidate, emitter, max(1, target.vector_bytes // _FLOAT_BYTES))
+    except (InvalidValueError, UnsupportedWorkload) as error:
+        raise InvalidSchedule(str(error)) from error
 
 
 def check_instructions(candidate: Candidate, target: Target) -> None:

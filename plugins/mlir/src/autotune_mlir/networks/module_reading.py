@@ -19,7 +19,7 @@ from autotune_mlir.importing.reading import (
     parse_text,
 )
 from autotune_mlir.importing.scalar_import import dtype_of
-from autotune_mlir.parsing import new_context, operations_in, parent_of
+from autotune_mlir.parsing import clone_before, new_context, operations_in, parent_of
 
 __all__ = ["answer"]
 
@@ -302,12 +302,7 @@ def _outlined(
     block = function.regions[0].blocks.append(*(it.type for it in given))
     known = dict(zip(given, block.arguments, strict=True))
     for operation in (*copied, *(it for it in part if it not in copied)):
-        clone = operation.clone(ip=ir.InsertionPoint(block)).operation
-        for inner in (clone, *operations_in(clone)):
-            for place, operand in enumerate(inner.operands):
-                if operand in known:
-                    inner.operands[place] = known[operand]
-        known.update(zip(operation.results, clone.results, strict=True))
+        clone_before(ir.InsertionPoint(block), operation, known)
     with ir.InsertionPoint(block):
         ir.Operation.create("func.return", operands=[known[it] for it in results])
     module = ir.Module.create()
