@@ -81,6 +81,7 @@ class ThreadCluster:
     """
 
     name = "threads"
+    is_here = False
 
     def __init__(self, names: Sequence[str] = ("one",)) -> None:
         self.present = [Node(name, 1) for name in names]

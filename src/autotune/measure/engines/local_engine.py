@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from attrs import frozen
 
@@ -18,7 +18,7 @@ from autotune.plugins.options import option, read_options
 from autotune.process.memory import affordable_workers
 from autotune.process.timing_lock import TimingLock
 
-__all__ = ["LocalEngine", "LocalOptions", "make_local_engine"]
+__all__ = ["LocalEngine", "LocalOptions", "ThisMachine", "make_local_engine"]
 
 _WORKER_BYTES = 1 << 30
 
@@ -38,14 +38,16 @@ class LocalOptions:
 class _Handle:
     """A supervisor on a thread of this process, which tells its events itself."""
 
-    def __init__(self, setup: SupervisorSetup, on_event: OnEvent) -> None:
+    def __init__(
+        self, make: Callable[[Callable[[], None]], Supervisor], on_event: OnEvent
+    ) -> None:
         self._on_event = on_event
         self._is_made = threading.Event()
-        self.supervisor = Supervisor(setup, self._tell)
+        self.supervisor = make(self._tell)
         self._is_made.set()
 
     def send(self, command: bytes, contents: Sequence[object]) -> None:
-        self.supervisor.accept(command, *(it for it in contents if isinstance(it, bytes)))
+        self.supervisor.accept(command)
 
     def kill(self) -> None:
         self.supervisor.stop()
@@ -56,13 +58,13 @@ class _Handle:
 
 
 class ThisMachine:
-    """A cluster of one node, which is this machine."""
+    """A cluster of one node, which is this machine: supervisors are threads of this process."""
 
     name = "local"
+    is_here = True
 
     def __init__(self) -> None:
-        cpus = len(os.sched_getaffinity(0))
-        self._node = Node(socket.gethostname() or "this-machine", cpus)
+        self._node = Node(socket.gethostname() or "this-machine", len(os.sched_getaffinity(0)))
         self._handles: list[_Handle] = []
 
     def connect(self) -> None:
@@ -76,7 +78,7 @@ class ThisMachine:
         self, node: Node, setup: SupervisorSetup, cpus: int, gpus: int, on_event: OnEvent
     ) -> _Handle:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
-        handle = _Handle(setup, on_event)
+        handle = _Handle(partial(self._make_supervisor, node, setup), on_event)
         self._handles.append(handle)
         return handle
 
@@ -90,6 +92,11 @@ class ThisMachine:
         for handle in handles:
             handle.supervisor.close()
 
+    def _make_supervisor(
+        self, node: Node, setup: SupervisorSetup, notify: Callable[[], None]
+    ) -> Supervisor:
+        return Supervisor(setup, notify)
+
 
 class LocalEngine(SupervisedEngine):
     """Local machine behind the contract of engines.
@@ -102,8 +109,7 @@ class LocalEngine(SupervisedEngine):
         options = read_options("runner 'local'", LocalOptions, context.options)
         cpus = len(os.sched_getaffinity(0))
         builders = options.builders or affordable_workers(cpus, _WORKER_BYTES)
-        # A supervisor of this process does not fall silent; one that hangs is late with a job.
-        super().__init__(context, ThisMachine(), builders=builders, silence=math.inf)
+        super().__init__(context, ThisMachine(), builders=builders)
         self._leases.lock = TimingLock(() if self.simulates else timing_cpus(context.threads)[0])
 
     @property

@@ -221,6 +221,7 @@ class RayCluster:
     """
 
     name = "ray"
+    is_here = False
 
     def __init__(self, address: str = _AUTO) -> None:
         self._address = check_address(address)
