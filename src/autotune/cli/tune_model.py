@@ -111,7 +111,7 @@ def command(
     from autotune.cli.progress import total_latency_log
     from autotune.networks.api import run_model
     from autotune.networks.loading import ImportLimit
-    from autotune.process.garbage import no_collection
+    from autotune.process.importing import no_collection
     from autotune.process.interrupts import TuningInterrupted
 
     began: float = click.get_current_context().meta[BEGAN]

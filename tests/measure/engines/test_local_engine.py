@@ -10,7 +10,7 @@ import pytest
 
 from autotune.errors import InvalidValueError
 from autotune.measure.engines import MeasureEngine, RunnerContext
-from autotune.measure.engines.local_engine import LocalEngine, make_local_engine
+from autotune.measure.engines.local_engine import LocalEngine
 from autotune.targets import detect_cpu
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
 from autotune.testing.reference_backend import SCRIPTED_NATIVE
@@ -28,7 +28,7 @@ class TestLocalEngine(EngineSuite):
 
     @classmethod
     def make_engine(cls, context: RunnerContext) -> MeasureEngine:
-        return make_local_engine(context)
+        return LocalEngine(context)
 
     def test_a_killed_timer_is_replaced_and_its_job_is_not_repeated(
         self, host: EngineHost
@@ -50,6 +50,6 @@ class TestLocalEngine(EngineSuite):
 
 def test_wrong_options_are_named() -> None:
     with pytest.raises(InvalidValueError, match="between 0 and 256, not -1"):
-        make_local_engine(engine_context(options={"builders": -1}))
+        LocalEngine(engine_context(options={"builders": -1}))
     with pytest.raises(InvalidValueError, match="no option 'builder'.*Did you mean 'builders'"):
-        make_local_engine(engine_context(options={"builder": 1}))
+        LocalEngine(engine_context(options={"builder": 1}))

@@ -18,7 +18,7 @@ from autotune.plugins.options import option, read_options
 from autotune.process.memory import affordable_workers
 from autotune.process.timing_lock import TimingLock
 
-__all__ = ["LocalEngine", "LocalOptions", "ThisMachine", "make_local_engine"]
+__all__ = ["LocalEngine", "LocalOptions", "ThisMachine"]
 
 _WORKER_BYTES = 1 << 30
 
@@ -103,6 +103,9 @@ class LocalEngine(SupervisedEngine):
 
     Args:
         context: Backend, threads, protocol and options.
+
+    Raises:
+        InvalidValueError: an option is unknown or has no such value.
     """
 
     def __init__(self, context: RunnerContext) -> None:
@@ -115,12 +118,3 @@ class LocalEngine(SupervisedEngine):
     @property
     def on_this_machine(self) -> bool:
         return True
-
-
-def make_local_engine(context: RunnerContext) -> LocalEngine:
-    """The runner ``local`` of a run.
-
-    Raises:
-        InvalidValueError: an option is unknown or has no such value.
-    """
-    return LocalEngine(context)

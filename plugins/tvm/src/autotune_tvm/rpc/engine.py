@@ -35,7 +35,7 @@ from autotune_tvm.rpc.options import RPCOptions, read_rpc_options
 from autotune_tvm.rpc.toolchain import Toolchain
 from autotune_tvm.rpc.tracker import Tracker, TrackerError
 
-__all__ = ["RPCEngine", "make_rpc_engine"]
+__all__ = ["RPCEngine"]
 
 _WORKER_BYTES = 1 << 30
 _SENDING = ("task", "load")
@@ -313,15 +313,6 @@ class RPCEngine(SupervisedEngine):
         else:
             for member in lost[:free]:
                 self._supervise(member, now)
-
-
-def make_rpc_engine(context: RunnerContext) -> RPCEngine:
-    """The runner ``rpc`` of a run.
-
-    Raises:
-        InvalidValueError: an option is unknown, missing, or makes no sense.
-    """
-    return RPCEngine(context)
 
 
 def check_context(context: RunnerContext) -> None:
