@@ -30,8 +30,6 @@ from autotune.process.channel import encode
 from autotune.process.errors import WorkerStartFailed
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
 
-CLUSTERS: dict[int, ThreadCluster] = {}
-
 
 class TestSupervisedEngine(EngineSuite):
     @classmethod
@@ -41,10 +39,7 @@ class TestSupervisedEngine(EngineSuite):
 
     @classmethod
     def make_engine(cls, context: RunnerContext) -> MeasureEngine:
-        cluster = ThreadCluster()
-        engine = SupervisedEngine(context, cluster)
-        CLUSTERS[id(engine)] = cluster
-        return engine
+        return SupervisedEngine(context, ThreadCluster())
 
     def test_a_supervisor_that_ends_takes_no_job_with_it(self, host: EngineHost) -> None:
         cluster = cluster_of(host)
@@ -220,7 +215,7 @@ def test_nodes_that_offer_nothing_are_named(tmp_path: Path) -> None:
 
 
 def test_commands_are_done_in_the_order_of_their_numbers() -> None:
-    supervisor = Supervisor(setup_of(engine_context()), lambda: None)
+    supervisor = Supervisor(setup_of(engine_context()), lambda _: None)
     try:
         build = {"op": "build", "task": "none", "number": 1}
         deadlines = {"build": 10.0, "observe": 10.0}
@@ -230,7 +225,7 @@ def test_commands_are_done_in_the_order_of_their_numbers() -> None:
             for at in range(3)
         ]
         for command in reversed(commands):
-            supervisor.accept(encode(command))
+            supervisor.send(encode(command), ())
         numbers: list[int] = []
 
         def have_come() -> bool:
@@ -244,11 +239,11 @@ def test_commands_are_done_in_the_order_of_their_numbers() -> None:
 
 
 def test_a_damaged_content_is_refused_by_the_machine() -> None:
-    supervisor = Supervisor(setup_of(engine_context()), lambda: None)
+    supervisor = Supervisor(setup_of(engine_context()), lambda _: None)
     try:
         command = {"do": "job", "number": 1, "generation": None, "deadlines": {"run": 1.0}}
         command |= {"message": {"op": "run"}, "sequence": 0, "artefacts": ["0" * 64]}
-        supervisor.accept(encode(command), b"other content")
+        supervisor.send(encode(command), [b"other content"])
         replies: list[Any] = []
         assert becomes_true(
             lambda: replies.extend(decoded(supervisor.take())["replies"]) or replies
@@ -272,9 +267,9 @@ def dropped_by(host: EngineHost) -> int:
 
 
 def cluster_of(host: EngineHost) -> ThreadCluster:
-    cluster = CLUSTERS[id(host.engine)]
-    assert isinstance(cluster, ThreadCluster)
-    return cluster
+    assert isinstance(host.engine, SupervisedEngine)
+    assert isinstance(host.engine._cluster, ThreadCluster)
+    return host.engine._cluster
 
 
 @contextmanager

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from attrs import frozen
 
 from autotune.measure.engines.interface import RunnerContext
 from autotune.measure.engines.supervised import Node, OnEvent, SupervisedEngine
-from autotune.measure.engines.supervisor import Supervisor, SupervisorSetup
+from autotune.measure.engines.supervisor import Notify, Supervisor, SupervisorSetup
 from autotune.measure.pinning import timing_cpus
 from autotune.plugins.options import option, read_options
 from autotune.process.memory import affordable_workers
@@ -35,28 +33,6 @@ class LocalOptions:
     builders: int = option(0, low=0, high=256)
 
 
-class _Handle:
-    """A supervisor on a thread of this process, which tells its events itself."""
-
-    def __init__(
-        self, make: Callable[[Callable[[], None]], Supervisor], on_event: OnEvent
-    ) -> None:
-        self._on_event = on_event
-        self._is_made = threading.Event()
-        self.supervisor = make(self._tell)
-        self._is_made.set()
-
-    def send(self, command: bytes, contents: Sequence[object]) -> None:
-        self.supervisor.accept(command)
-
-    def kill(self) -> None:
-        self.supervisor.stop()
-
-    def _tell(self) -> None:
-        self._is_made.wait()
-        self._on_event(self.supervisor.take(), "")
-
-
 class ThisMachine:
     """A cluster of one node, which is this machine: supervisors are threads of this process."""
 
@@ -65,7 +41,7 @@ class ThisMachine:
 
     def __init__(self) -> None:
         self._node = Node(socket.gethostname() or "this-machine", len(os.sched_getaffinity(0)))
-        self._handles: list[_Handle] = []
+        self._supervisors: list[Supervisor] = []
 
     def connect(self) -> None:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
@@ -76,11 +52,11 @@ class ThisMachine:
 
     def supervise(
         self, node: Node, setup: SupervisorSetup, cpus: int, gpus: int, on_event: OnEvent
-    ) -> _Handle:
+    ) -> Supervisor:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
-        handle = _Handle(partial(self._make_supervisor, node, setup), on_event)
-        self._handles.append(handle)
-        return handle
+        made = self._make_supervisor(node, setup, lambda it: on_event(it.take(), ""))
+        self._supervisors.append(made)
+        return made
 
     def put(self, content: bytes) -> object:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
@@ -88,13 +64,11 @@ class ThisMachine:
 
     def close(self) -> None:
         """Wait for the end of all that was started."""
-        handles, self._handles = self._handles, []
-        for handle in handles:
-            handle.supervisor.close()
+        supervisors, self._supervisors = self._supervisors, []
+        for supervisor in supervisors:
+            supervisor.close()
 
-    def _make_supervisor(
-        self, node: Node, setup: SupervisorSetup, notify: Callable[[], None]
-    ) -> Supervisor:
+    def _make_supervisor(self, node: Node, setup: SupervisorSetup, notify: Notify) -> Supervisor:
         return Supervisor(setup, notify)
 
 

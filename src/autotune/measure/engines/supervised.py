@@ -69,7 +69,7 @@ class Supervised(Protocol):
     """The host's handle of one supervisor."""
 
     def send(self, command: bytes, contents: Sequence[object]) -> None:
-        """See :meth:`Supervisor.accept`; contents are what :meth:`Cluster.put` gave."""
+        """See :meth:`Supervisor.send`; contents are what :meth:`Cluster.put` gave."""
 
     def kill(self) -> None:
         """End it with all that it has started. It is not waited for."""

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -67,10 +67,6 @@ class SupervisorSetup:
     device: str = ""
     store: str = ""
 
-    def to_json(self) -> Message:
-        """Convert to JSON data."""
-        return asdict(self)
-
 
 def decoded(data: bytes) -> Message:
     """The one message that the bytes hold.
@@ -122,6 +118,9 @@ class _Files:
             self.store.remove(digest)
 
 
+Notify = Callable[["Supervisor"], None]
+
+
 class Supervisor:
     """Workers of one device or of one host's builds, on a thread of their own.
 
@@ -129,10 +128,10 @@ class Supervisor:
 
     Args:
         setup: What it is made for.
-        notify: Called on the thread whenever there is something to take.
+        notify: Called with it, on the thread, whenever there is something to take.
     """
 
-    def __init__(self, setup: SupervisorSetup, notify: Callable[[], None]) -> None:
+    def __init__(self, setup: SupervisorSetup, notify: Notify) -> None:
         self._setup = setup
         self._notify = notify
         self._commands: SimpleQueue[Message] = SimpleQueue()
@@ -146,8 +145,8 @@ class Supervisor:
         self._thread = threading.Thread(target=self._serve, name="supervisor", daemon=True)
         self._thread.start()
 
-    def accept(self, command: bytes, *contents: bytes) -> None:
-        """Take a command; commands are done in the order of their numbers.
+    def send(self, command: bytes, contents: Sequence[object]) -> None:
+        """Have a command done; commands are done in the order of their numbers.
 
         Args:
             command: A message with ``do`` and ``sequence``.
@@ -178,13 +177,13 @@ class Supervisor:
         """True if something has happened since the last :meth:`take`."""
         return self._is_news
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         """Have the workers end, and wait for nothing."""
         self._closing = True
 
     def close(self) -> None:
         """End the workers, and wait for that."""
-        self.stop()
+        self.kill()
         self._thread.join()
 
     def _serve(self) -> None:
@@ -295,7 +294,7 @@ class Supervisor:
             self._replies.append((message, content))
             self._is_news = True
         self._look()
-        self._notify()
+        self._notify(self)
 
     def _look(self) -> None:
         """Notice when workers are ready, or others than before."""
@@ -338,7 +337,7 @@ class Supervisor:
         with self._lock:
             self._status = status
             self._is_news = True
-        self._notify()
+        self._notify(self)
 
 
 def host_identity(root: Path = Path("/")) -> str:
@@ -358,7 +357,7 @@ class RayActor:
     """The supervisor of one machine, as an actor.
 
     Args:
-        setup: JSON form of its :class:`SupervisorSetup`.
+        setup: Its :class:`SupervisorSetup` as an object of JSON.
     """
 
     def __init__(self, setup: str) -> None:
@@ -372,8 +371,8 @@ class RayActor:
         threading.Thread(target=self._end_when_abandoned, daemon=True).start()
 
     async def accept(self, command: bytes, *contents: bytes) -> None:
-        """See :meth:`Supervisor.accept`."""
-        self._supervisor.accept(command, *contents)
+        """See :meth:`Supervisor.send`."""
+        self._supervisor.send(command, contents)
 
     async def events(self) -> bytes:
         """See :meth:`Supervisor.take`; waits for something to happen, but not for long."""
@@ -386,7 +385,7 @@ class RayActor:
         self._news.clear()
         return self._supervisor.take()
 
-    def _wake(self) -> None:
+    def _wake(self, _supervisor: Supervisor) -> None:
         if self._loop is not None and self._news is not None:
             self._loop.call_soon_threadsafe(self._news.set)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import evolve
@@ -21,7 +21,7 @@ from autotune.measure.engines import (
 )
 from autotune.measure.engines.local_engine import ThisMachine
 from autotune.measure.engines.supervised import Member, Node, SupervisedEngine
-from autotune.measure.engines.supervisor import Supervisor, SupervisorSetup
+from autotune.measure.engines.supervisor import Notify, Supervisor, SupervisorSetup
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.process.channel import Message
@@ -90,7 +90,7 @@ class ServerSupervisor(Supervisor):
     """
 
     def __init__(
-        self, setup: SupervisorSetup, notify: Callable[[], None], servers: RPCServers, name: str
+        self, setup: SupervisorSetup, notify: Notify, servers: RPCServers, name: str
     ) -> None:
         self._servers = servers
         self._name = name
@@ -211,9 +211,7 @@ class RPCServers(ThisMachine):
             *(Node(name, self._threads, roles=times) for name in names),
         ]
 
-    def _make_supervisor(
-        self, node: Node, setup: SupervisorSetup, notify: Callable[[], None]
-    ) -> Supervisor:
+    def _make_supervisor(self, node: Node, setup: SupervisorSetup, notify: Notify) -> Supervisor:
         return ServerSupervisor(setup, notify, self, node.name)
 
 
