@@ -31,7 +31,7 @@ from autotune.measure.engines import (
     MeasureEngine,
     Reply,
 )
-from autotune.measure.engines.queued_engine import JobLedger
+from autotune.measure.engines.ledger import JobLedger
 from autotune.measure.workers import EngineWorkers, WorkerSetup
 from autotune.search.search import Window
 from autotune.sketches import Candidate

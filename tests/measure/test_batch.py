@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,3 +58,18 @@ def test_after_an_interrupt_everything_known_is_told(order: list[int], known: se
     assert len(seen) <= len(positions) + 1
     batch.abandon()
     assert {trial.number for trial in trials if trial.abandoned} == set(order) - known
+
+
+def test_an_outcome_is_told_again_when_telling_it_was_interrupted() -> None:
+    batch, told = Batch([Trial(number, None) for number in range(3)]), list[int]()
+    for trial in batch.trials:
+        trial.outcome = outcome(0)
+
+    def interrupt(position: int, _outcome: Outcome) -> None:
+        if position == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        batch.tell(interrupt)
+    batch.tell_rest(lambda position, outcome: told.append(position))
+    assert told == [1, 2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve, frozen
+from other_timer import other_process
 from patient_clock import PatientClock
 from process_facts import becomes_true
 from thinning import thinned
@@ -19,6 +21,7 @@ from autotune.ir.workloads import Workload, draw_example
 from autotune.measure import Collecting, Leader, LocalMeasurer, MeasureProtocol, validation
 from autotune.measure import workers as module
 from autotune.measure.pool import MOST_AHEAD
+from autotune.process.timing_lock import BUSY_VARIABLE, TimingLock
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.store.records import Outcome
 from autotune.testing.reference_backend import SCRIPT_VARIABLE, virtual_latency
@@ -490,3 +493,94 @@ def test_latencies_compare_although_the_machine_drifts(
     fastest = min(range(10), key=lambda number: outcomes[number].latency or 1.0)
     # Two of them are less than a percent apart, which turns need not tell.
     assert true[fastest] <= 1.02 * min(true)
+
+
+@pytest.mark.needs("2 CPUs")
+def test_what_waits_for_a_slow_build_is_not_lost(
+    make_measurer: MakeMeasurer,
+    candidates: list[Candidate],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first candidate is still being built when others have been timed, and Ctrl-C comes."""
+    # Where CPUs share a core nothing is timed before everything is built.
+    monkeypatch.setattr(module, "quiet_neighbour_matters", lambda *_: False)
+    log = tmp_path / "log"
+    fault = {"fault": "hang", "phase": "build", "where": {"tile": 1}}
+    measurer = make_measurer(fault, log=str(log), threads=1)
+    told: dict[int, Outcome] = {}
+
+    def enough() -> bool:
+        if log.exists() and "time end" in log.read_text():
+            raise KeyboardInterrupt
+        return False
+
+    measurer.submit(candidates)
+    with pytest.raises(KeyboardInterrupt):
+        measurer.collect(Collecting(told.__setitem__, enough=enough))
+    assert told and 0 not in told
+    assert {outcome.status for outcome in told.values()} == {"ok"}
+    # The worker with the slow build is replaced: the measurer can go on.
+    assert [it.status for it in measurer.measure(candidates[1:4])] == ["ok"] * 3
+
+
+def test_what_may_be_the_best_one_is_not_hidden_by_an_interrupt(
+    make_measurer: MakeMeasurer, workload: Workload, candidates: list[Candidate]
+) -> None:
+    """Its turns did not take place: it counts as it was screened, not as slower than the best."""
+    latency = {it.digest: virtual_latency(workload, it) for it in candidates}
+    fast, *_, slow = sorted(candidates, key=lambda it: latency[it.digest])
+    measurer, told, asked = make_measurer(workers=1), dict[int, Outcome](), []
+
+    def enough() -> bool:
+        asked.append(True)
+        if len(asked) > 2:  # before the first one, and after each of the two
+            raise KeyboardInterrupt
+        return False
+
+    measurer.submit([slow, fast])
+    with pytest.raises(KeyboardInterrupt):
+        measurer.collect(Collecting(told.__setitem__, enough=enough))
+    assert told[0].latency == latency[slow.digest]
+    assert told[1].latency == latency[fast.digest]
+
+
+@pytest.mark.promise("another run times on the same CPUs", "the two take turns")
+def test_a_measurer_times_when_another_process_has_ended_its_turn(
+    make_measurer: MakeMeasurer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(BUSY_VARIABLE, raising=False)
+    measurer = make_measurer()
+    measurer.start()
+    # Its backend simulates times, and would lock nothing.
+    lock = TimingLock((0,), path=tmp_path / "lock")
+    monkeypatch.setattr(measurer._workers, "timing_lock", lock)
+    with other_process(tmp_path / "lock", "0") as other:
+        assert other.acquires()
+        released: list[float] = []
+
+        def end_turn() -> None:
+            assert becomes_true(lambda: lock.is_waiting)
+            time.sleep(0.3)
+            released.append(time.monotonic())
+            other.release()
+
+        thread = threading.Thread(target=end_turn)
+        thread.start()
+        [outcome] = measurer.measure_baselines([None])
+        ended = time.monotonic()
+        thread.join()
+        assert outcome.ok and ended > released[0]
+        # It keeps nothing once it has timed, nor after an interrupt while it waits.
+        assert not lock.is_held and other.acquires()
+        monkeypatch.setattr(lock, "clock", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            measurer.measure_baselines([None])
+        other.release()
+        assert other.acquires()
+
+
+def _interrupt() -> float:
+    raise KeyboardInterrupt

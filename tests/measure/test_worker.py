@@ -48,7 +48,7 @@ def test_what_a_first_call_waits_for_is_no_time_of_its_own(threads: int) -> None
 
 OF_THE_HOST = (
     *("autotune.backends.cuda_compilers", "autotune.ir.workloads.builders"),
-    *("autotune.measure.engines.queued_engine", "autotune.measure.local_measurer"),
+    *("autotune.measure.engines.supervised", "autotune.measure.local_measurer"),
     *("autotune.plugins.builtin", "autotune.process.worker_process"),
     *("autotune.store.sqlite", "autotune.targets.resolution"),
     *("concurrent.futures", "pandas", "rich", "scipy", "sqlite3", "torch", "tvm"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from process_facts import becomes_true
 from thinning import thinned
 
 from autotune.ir.workloads import gemm
@@ -20,8 +22,10 @@ from autotune.measure import (
     TimeIsOver,
     WorkerStartFailed,
 )
-from autotune.measure.jobs import Place, Reply
+from autotune.measure.jobs import Job, Place, Reply
+from autotune.measure.pool import WorkerPool
 from autotune.measure.workers import WorkerSetup
+from autotune.process.private_folder import make_private_folder
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.store.records import Outcome
 from autotune.targets import Target
@@ -170,3 +174,40 @@ def test_who_needs_other_workers_gets_others(shared: SharedWorkers) -> None:
     assert len({id(shared.get(it)) for it in (setup, cold, one_thread)}) == 3
     with pytest.raises(WorkerStartFailed, match="have not been started"):
         shared.get(cold).admit()
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    folder = make_private_folder()
+    made = WorkerPool(
+        REFERENCE_BACKEND,
+        1,
+        {},
+        workers=1,
+        deadlines={"start": 60.0, "task": 60.0},
+        memory_bytes=1 << 32,
+        folder=folder,
+        clock=time.monotonic,
+    )
+    made.start()
+    made.wait_ready()
+    yield made
+    made.close()
+    folder.remove()
+
+
+def test_the_job_of_a_worker_that_ended_is_answered_where_others_are_waited_for(
+    pool: WorkerPool,
+) -> None:
+    """The worker ends between two looks, the second of which waits for workers to be ready."""
+    (worker,) = pool.pids().values()
+    os.kill(worker, signal.SIGSTOP)
+    pool.add([Job({"op": "none"}, {"build": 600.0}, number=1)])
+    assert pool.poll(0.0) == []
+    os.kill(worker, signal.SIGKILL)
+    assert becomes_true(lambda: not os.path.exists(f"/proc/{worker}"))
+    pool.wait_ready()
+    replies: list[Reply] = []
+    assert becomes_true(lambda: replies.extend(pool.poll(0.05)) or replies)
+    assert [(reply.number, reply.kind) for reply in replies] == [(1, "lost")]
+    assert worker not in pool.pids().values()

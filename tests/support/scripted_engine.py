@@ -24,7 +24,7 @@ from autotune.measure.engines import (
     Place,
     Reply,
 )
-from autotune.measure.engines.queued_engine import JobLedger
+from autotune.measure.engines.ledger import JobLedger
 
 __all__ = ["Answer", "Mischief", "ScriptedEngine", "fingerprint", "machine"]
 

@@ -36,12 +36,12 @@ class ThreadHandle:
     _carrying: threading.Lock = field(factory=threading.Lock)
 
     def __attrs_post_init__(self) -> None:
-        self.supervisor = Supervisor(self.setup, self.news.set)
+        self.supervisor = Supervisor(self.setup, lambda _: self.news.set())
         threading.Thread(target=self._carry, daemon=True).start()
 
     def send(self, command: bytes, contents: Sequence[object]) -> None:
         if not self.is_over:
-            self.supervisor.accept(command, *contents)  # type: ignore[arg-type]
+            self.supervisor.send(command, contents)
 
     def kill(self) -> None:
         if not self.is_over:
@@ -81,6 +81,7 @@ class ThreadCluster:
     """
 
     name = "threads"
+    is_here = False
 
     def __init__(self, names: Sequence[str] = ("one",)) -> None:
         self.present = [Node(name, 1) for name in names]

@@ -120,7 +120,7 @@ def _tuned(asked: _Asked, began: float) -> ModelResult:
     """Read the model and tune its tasks."""
     from autotune.networks.api import run_model
     from autotune.networks.loading import ImportLimit
-    from autotune.process.garbage import no_collection
+    from autotune.process.importing import no_collection
 
     model, options = asked.model, asked.options
     function, weights = read_objective(asked.objective)

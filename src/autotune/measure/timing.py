@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Protocol
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from autotune.measure.protocol import MeasureProtocol
 
@@ -30,15 +30,19 @@ class NotALatency(Exception):
     """A program's ``time`` returned something that no call can take."""
 
 
-@frozen
+@define
 class CheckedCall:
     """A call whose times are latencies, or it has failed.
 
     Args:
         call: What to time.
+
+    Attributes:
+        number: How often it was repeated the last time.
     """
 
     call: Timed
+    number: int = field(default=1, init=False)
 
     def time(self, number: int) -> float:
         """Seconds per call over ``number`` calls.
@@ -46,6 +50,7 @@ class CheckedCall:
         Raises:
             NotALatency: the call returned no finite number above 0.
         """
+        self.number = number
         seconds: object = self.call.time(number)
         if isinstance(seconds, numbers.Real) and not isinstance(seconds, bool):
             latency = float(seconds)
@@ -53,26 +58,6 @@ class CheckedCall:
                 return latency
         shown = f"{type(seconds).__name__} {repr(seconds)[:_SHOWN_CHARACTERS]}"
         raise NotALatency(f"time() returned {shown}, not a finite number of seconds above 0")
-
-
-class RememberingCall:
-    """A call that remembers how often it was repeated the last time.
-
-    Args:
-        call: What to time.
-
-    Attributes:
-        number: How often.
-    """
-
-    def __init__(self, call: Timed) -> None:
-        self._call = call
-        self.number = 1
-
-    def time(self, number: int) -> float:
-        """Seconds per call over ``number`` calls."""
-        self.number = number
-        return self._call.time(number)
 
 
 @frozen

@@ -45,7 +45,6 @@ from autotune.measure.timing import (
     LONG_SECONDS,
     CheckedCall,
     FirstCall,
-    RememberingCall,
     Timed,
     time_call,
 )
@@ -642,7 +641,7 @@ class Worker:
     def _first_samples(
         self, task: _Task, held: _Held, incumbent: float | None, first: FirstCall | None
     ) -> tuple[float, ...]:
-        timed = RememberingCall(_timed(task, held, 0))
+        timed = _timed(task, held, 0)
         with _pinned(task) as problem:
             samples = time_call(timed, task.protocol, incumbent, first)
         self._pin_problem = problem
@@ -700,13 +699,14 @@ def _first_call(call: BoundCall, threads: int) -> FirstCall:
     return FirstCall(seconds, min(seconds, used / threads))
 
 
-def _timed(task: _Task, held: _Held, placement: int) -> Timed:
+def _timed(task: _Task, held: _Held, placement: int) -> CheckedCall:
     bound = held.calls[placement]
     call = CheckedCall(bound)
     if task.data.flusher is None:
         return call
     inputs, outputs = task.data.arrays(placement)
-    return _Cold(call, task.data.flusher, [*inputs, *outputs, *bound.copies()])
+    cold = _Cold(call, task.data.flusher, [*inputs, *outputs, *bound.copies()])
+    return CheckedCall(cold)
 
 
 def _wrong(task: _Task, call: BoundCall) -> str | None:

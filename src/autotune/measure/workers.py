@@ -395,14 +395,9 @@ class EnginePool(JobPool):
             self._store.remove(built.artefact)
 
     def wait_ready(self) -> None:
-        begin = self._clock()
-        while True:
-            self._look_around()
-            machines = self._engine.machines()
-            if self._racers and builders_of(machines):
-                return
-            if self._clock() - begin > self._start_seconds:
-                raise WorkerStartFailed(self._what_is_missing(machines))
+        self._look_around()
+        self._lacking_since = None
+        while not self._are_complete():
             self._step(_POLL_SECONDS)
 
     def _what_is_missing(self, machines: Sequence[Machine]) -> str:
@@ -505,22 +500,23 @@ class EnginePool(JobPool):
         self._look_around()
         self._take_in()
         if self._in_flight:
-            self._check_machines()
+            self._are_complete()
 
-    def _check_machines(self) -> None:
-        """Raise where jobs have waited for long for a machine that is not there.
+    def _are_complete(self) -> bool:
+        """Return whether there are machines that build and machines that time.
 
         Raises:
-            WorkerStartFailed: says what is missing.
+            WorkerStartFailed: there have not been for long; says what is missing.
         """
         machines = self._engine.machines()
         if self._racers and builders_of(machines):
             self._lacking_since = None
-            return
+            return True
         if self._lacking_since is None:
             self._lacking_since = self._clock()
         if self._clock() - self._lacking_since > self._start_seconds:
             raise WorkerStartFailed(self._what_is_missing(machines))
+        return False
 
     def _take_in(self) -> None:
         arrived, self._arrived = self._arrived, []

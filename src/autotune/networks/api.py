@@ -37,7 +37,7 @@ from autotune.networks.source import (
 )
 from autotune.plugins.options import check_known
 from autotune.plugins.parts import factory_of
-from autotune.process.garbage import no_collection
+from autotune.process.importing import no_collection
 from autotune.process.stopwatch import Clock
 from autotune.report import Table, formats
 from autotune.runtime.device import release_unused

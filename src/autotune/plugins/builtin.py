@@ -172,7 +172,7 @@ _MEASURING = (
     PluginSpec(
         "runner",
         "local",
-        "autotune.measure.engines.local_engine:make_local_engine",
+        "autotune.measure.engines.local_engine:LocalEngine",
         "Processes of this machine",
         {
             "builders": "Processes that build apart from the one that times; 0, the usual "

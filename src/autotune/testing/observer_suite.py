@@ -26,7 +26,7 @@ class ObserverSuite:
     ) -> ObserverSet:
         """The observer as a worker has it."""
         monkeypatch.setattr(
-            "autotune.measure.observers.observer_set.create_part",
+            "autotune.measure.observers.create_part",
             lambda _kind, _name: observer_factory(),
         )
         return ObserverSet(["the observer"])

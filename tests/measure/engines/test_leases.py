@@ -27,7 +27,7 @@ def locks_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_lease_on_this_host_keeps_other_processes_from_timing(tmp_path: Path) -> None:
     path, clock = tmp_path / "lock", Seconds()
-    leases = LeaseTable(clock, TimingLock((0,), clock, path))
+    leases = LeaseTable(clock, TimingLock((0,), clock, path), "this")
     with other_process(path, "0") as other:
         token = leases.acquire("here", "one", 10.0, "this")
         assert token is not None and not other.acquires()
@@ -48,7 +48,7 @@ def test_a_lease_on_this_host_keeps_other_processes_from_timing(tmp_path: Path) 
 @pytest.mark.promise("a lease whose holder is silent", "it runs out, and others may time")
 def test_a_lease_that_has_run_out_lets_other_processes_time(tmp_path: Path) -> None:
     path, clock = tmp_path / "lock", Seconds()
-    leases = LeaseTable(clock, TimingLock((0,), clock, path))
+    leases = LeaseTable(clock, TimingLock((0,), clock, path), "this")
     with other_process(path, "0") as other:
         first = leases.acquire("here", "one", 10.0, "this")
         clock.now = 9.0

@@ -1,8 +1,10 @@
-"""Machines with supervisors, in a cluster of threads."""
+"""Machines with supervisors: in a cluster of threads, and this machine, which is one node."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +15,11 @@ from attrs import evolve
 from process_facts import becomes_true
 from thread_cluster import ThreadCluster, unchanged
 
+from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
 from autotune.measure import MeasureProtocol
 from autotune.measure.engines import ArtefactStore, MeasureEngine, RunnerContext
+from autotune.measure.engines.local_engine import LocalEngine
 from autotune.measure.engines.supervised import (
     Node,
     OnEvent,
@@ -28,9 +32,9 @@ from autotune.measure.pool import WorkerPool
 from autotune.measure.workers import EnginePool
 from autotune.process.channel import encode
 from autotune.process.errors import WorkerStartFailed
+from autotune.targets import detect_cpu
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
-
-CLUSTERS: dict[int, ThreadCluster] = {}
+from autotune.testing.reference_backend import SCRIPTED_NATIVE
 
 
 class TestSupervisedEngine(EngineSuite):
@@ -41,10 +45,7 @@ class TestSupervisedEngine(EngineSuite):
 
     @classmethod
     def make_engine(cls, context: RunnerContext) -> MeasureEngine:
-        cluster = ThreadCluster()
-        engine = SupervisedEngine(context, cluster)
-        CLUSTERS[id(engine)] = cluster
-        return engine
+        return SupervisedEngine(context, ThreadCluster())
 
     def test_a_supervisor_that_ends_takes_no_job_with_it(self, host: EngineHost) -> None:
         cluster = cluster_of(host)
@@ -121,6 +122,45 @@ class TestSupervisedEngine(EngineSuite):
         cluster.present.pop(0)
         host.wait(lambda: all(it.name.startswith("two") for it in host.engine.machines()))
         assert host.reply(host.build()).kind == "done"
+
+
+class TestLocalEngine(EngineSuite):
+    @classmethod
+    def context(cls) -> RunnerContext:
+        return engine_context(SCRIPTED_NATIVE, target=detect_cpu(), options={"builders": 1})
+
+    @classmethod
+    def program(cls) -> str:
+        # Longer than the deadline of a job that is to be late.
+        return json.dumps({"build_seconds": 0.05})
+
+    @classmethod
+    def make_engine(cls, context: RunnerContext) -> MeasureEngine:
+        return LocalEngine(context)
+
+    def test_a_killed_timer_is_replaced_and_its_job_is_not_repeated(
+        self, host: EngineHost
+    ) -> None:
+        artefact, machine = host.built(), host.timer()
+        engine = host.engine
+        assert isinstance(engine, LocalEngine)
+        with host.leased(machine):
+            assert host.reply(host.run(artefact, machine)).kind == "done"
+            _, timer = engine.pids[machine.name]
+            os.kill(timer, signal.SIGSTOP)
+            waiting = host.sample(machine)
+            os.kill(timer, signal.SIGKILL)
+            assert host.reply(waiting).kind in ("died", "lost")
+            host.wait(lambda: host.timer().incarnation > machine.incarnation)
+            assert host.reply(host.sample(machine)).kind == "again"
+            assert host.reply(host.run(artefact, host.timer())).kind == "done"
+
+
+def test_wrong_options_are_named() -> None:
+    with pytest.raises(InvalidValueError, match="between 0 and 256, not -1"):
+        LocalEngine(engine_context(options={"builders": -1}))
+    with pytest.raises(InvalidValueError, match="no option 'builder'.*Did you mean 'builders'"):
+        LocalEngine(engine_context(options={"builder": 1}))
 
 
 def test_a_machine_that_falls_silent_is_given_up_and_its_late_answer_dropped(
@@ -220,7 +260,7 @@ def test_nodes_that_offer_nothing_are_named(tmp_path: Path) -> None:
 
 
 def test_commands_are_done_in_the_order_of_their_numbers() -> None:
-    supervisor = Supervisor(setup_of(engine_context()), lambda: None)
+    supervisor = Supervisor(setup_of(engine_context()), lambda _: None)
     try:
         build = {"op": "build", "task": "none", "number": 1}
         deadlines = {"build": 10.0, "observe": 10.0}
@@ -230,7 +270,7 @@ def test_commands_are_done_in_the_order_of_their_numbers() -> None:
             for at in range(3)
         ]
         for command in reversed(commands):
-            supervisor.accept(encode(command))
+            supervisor.send(encode(command), ())
         numbers: list[int] = []
 
         def have_come() -> bool:
@@ -244,11 +284,11 @@ def test_commands_are_done_in_the_order_of_their_numbers() -> None:
 
 
 def test_a_damaged_content_is_refused_by_the_machine() -> None:
-    supervisor = Supervisor(setup_of(engine_context()), lambda: None)
+    supervisor = Supervisor(setup_of(engine_context()), lambda _: None)
     try:
         command = {"do": "job", "number": 1, "generation": None, "deadlines": {"run": 1.0}}
         command |= {"message": {"op": "run"}, "sequence": 0, "artefacts": ["0" * 64]}
-        supervisor.accept(encode(command), b"other content")
+        supervisor.send(encode(command), [b"other content"])
         replies: list[Any] = []
         assert becomes_true(
             lambda: replies.extend(decoded(supervisor.take())["replies"]) or replies
@@ -272,9 +312,9 @@ def dropped_by(host: EngineHost) -> int:
 
 
 def cluster_of(host: EngineHost) -> ThreadCluster:
-    cluster = CLUSTERS[id(host.engine)]
-    assert isinstance(cluster, ThreadCluster)
-    return cluster
+    assert isinstance(host.engine, SupervisedEngine)
+    assert isinstance(host.engine._cluster, ThreadCluster)
+    return host.engine._cluster
 
 
 @contextmanager

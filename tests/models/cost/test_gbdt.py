@@ -15,7 +15,7 @@ from autotune.errors import AutotuneError, InvalidValueError
 from autotune.models import ModelContext
 from autotune.models.cost import GradientBoostedTrees, TrainingGroup, write_model
 from autotune.models.cost.gbdt import ROUNDS
-from autotune.process.hidden_packages import packages_hidden
+from autotune.process.importing import packages_hidden
 from autotune.sketches import CandidateBatch
 from autotune.store.records import Outcome
 from autotune.targets import preset

@@ -21,7 +21,7 @@ def autotune_parts() -> list[PluginSpec]:
         PluginSpec(
             "runner",
             "rpc",
-            "autotune_tvm.rpc.engine:make_rpc_engine",
+            "autotune_tvm.rpc.engine:RPCEngine",
             "Machines that run only TVM's RPC server, which a tracker gives out",
             backend="tvm",
         ),

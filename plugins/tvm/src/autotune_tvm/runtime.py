@@ -18,8 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from autotune.errors import UnsupportedTarget
-from autotune.process.garbage import no_collection
-from autotune.process.hidden_packages import packages_hidden
+from autotune.process.importing import no_collection, packages_hidden
 
 __all__ = ["WORKER_ENVIRONMENT", "environment", "load", "replaced", "use_threads"]
 

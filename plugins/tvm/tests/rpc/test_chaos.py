@@ -56,7 +56,7 @@ def test_nothing_is_lost_and_nothing_doubled(seed: int, tmp_path: Path) -> None:
             warnings: list[str] = []
 
             def act() -> None:
-                inflict(fault, rng, fleet, pids)
+                inflict(fault, rng, fleet, engine)
                 end = time.monotonic() + 300.0
                 while not any(re.search(FAULTS[fault], line) for line in [*warnings, ""]):
                     assert time.monotonic() < end, warnings
@@ -71,27 +71,19 @@ def test_nothing_is_lost_and_nothing_doubled(seed: int, tmp_path: Path) -> None:
         assert are_gone(pids)
 
 
-def inflict(fault: str, rng: np.random.Generator, fleet: RPCFleet, pids: set[int]) -> None:
+def inflict(fault: str, rng: np.random.Generator, fleet: RPCFleet, engine: RPCEngine) -> None:
     """Have something go wrong now."""
     server = fleet.servers[rng.integers(len(fleet.servers))]
     if fault == "server":
         fleet.kill(server)
         fleet.start_server()
     elif fault == "holder":
-        held = [pid for pid in sorted(pids) if holds_a_session(pid)]
-        os.kill(int(rng.choice(held)), signal.SIGKILL)
+        holders = [those for name, those in engine.pids.items() if name.startswith(fleet.key)]
+        os.kill(int(rng.choice([pid for _, pid in holders])), signal.SIGKILL)
     elif fault == "stopped":
         fleet.signal(server, signal.SIGSTOP)
     else:
         fleet.kill_tracker()
-
-
-def holds_a_session(pid: int) -> bool:
-    """Tell whether a process is one of this host that has a server."""
-    try:
-        return b"autotune_tvm.rpc.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
 
 
 @pytest.mark.promise(

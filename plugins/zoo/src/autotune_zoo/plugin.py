@@ -12,7 +12,7 @@ from attrs import frozen
 from autotune import hookimpl
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.plugins import Context, PluginSpec
-from autotune.process.garbage import no_collection
+from autotune.process.importing import no_collection
 
 if TYPE_CHECKING:
     from autotune.networks import Source

@@ -28,7 +28,6 @@ from autotune.measure.timing import (
     LONG_SECONDS,
     CheckedCall,
     FirstCall,
-    RememberingCall,
     time_call,
 )
 from autotune.measure.validation import Expected, expectations, mismatch, read_arrays
@@ -352,9 +351,9 @@ class DeviceWorker:
     def _first_samples(
         self, task: _Task, held: _Held, incumbent: float | None, checked: float
     ) -> tuple[float, ...]:
-        timed = RememberingCall(task.call(held))
+        timed = CheckedCall(task.call(held))
         self._warm(task.call(held), checked)
-        samples = time_call(CheckedCall(timed), task.protocol, incumbent, FirstCall(checked))
+        samples = time_call(timed, task.protocol, incumbent, FirstCall(checked))
         held.number = timed.number
         return samples
 

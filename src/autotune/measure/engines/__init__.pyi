@@ -10,9 +10,8 @@ from autotune.measure.engines.interface import Machine as Machine
 from autotune.measure.engines.interface import MeasureEngine as MeasureEngine
 from autotune.measure.engines.interface import Role as Role
 from autotune.measure.engines.interface import RunnerContext as RunnerContext
-from autotune.measure.engines.queued_engine import JobLedger as JobLedger
-from autotune.measure.engines.queued_engine import LeaseTable as LeaseTable
-from autotune.measure.engines.queued_engine import QueuedEngine as QueuedEngine
+from autotune.measure.engines.ledger import JobLedger as JobLedger
+from autotune.measure.engines.ledger import LeaseTable as LeaseTable
 from autotune.measure.jobs import NOWHERE as NOWHERE
 from autotune.measure.jobs import REPLY_KINDS as REPLY_KINDS
 from autotune.measure.jobs import Job as Job

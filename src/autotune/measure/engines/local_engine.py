@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import os
 import socket
-import threading
 from collections.abc import Sequence
 
 from attrs import frozen
 
 from autotune.measure.engines.interface import RunnerContext
 from autotune.measure.engines.supervised import Node, OnEvent, SupervisedEngine
-from autotune.measure.engines.supervisor import Supervisor, SupervisorSetup
+from autotune.measure.engines.supervisor import Notify, Supervisor, SupervisorSetup
 from autotune.measure.pinning import timing_cpus
 from autotune.plugins.options import option, read_options
 from autotune.process.memory import affordable_workers
 from autotune.process.timing_lock import TimingLock
 
-__all__ = ["LocalEngine", "LocalOptions", "make_local_engine"]
+__all__ = ["LocalEngine", "LocalOptions", "ThisMachine"]
 
 _WORKER_BYTES = 1 << 30
 
@@ -35,35 +33,15 @@ class LocalOptions:
     builders: int = option(0, low=0, high=256)
 
 
-class _Handle:
-    """A supervisor on a thread of this process, which tells its events itself."""
-
-    def __init__(self, setup: SupervisorSetup, on_event: OnEvent) -> None:
-        self._on_event = on_event
-        self._is_made = threading.Event()
-        self.supervisor = Supervisor(setup, self._tell)
-        self._is_made.set()
-
-    def send(self, command: bytes, contents: Sequence[object]) -> None:
-        self.supervisor.accept(command, *(it for it in contents if isinstance(it, bytes)))
-
-    def kill(self) -> None:
-        self.supervisor.stop()
-
-    def _tell(self) -> None:
-        self._is_made.wait()
-        self._on_event(self.supervisor.take(), "")
-
-
 class ThisMachine:
-    """A cluster of one node, which is this machine."""
+    """A cluster of one node, which is this machine: supervisors are threads of this process."""
 
     name = "local"
+    is_here = True
 
     def __init__(self) -> None:
-        cpus = len(os.sched_getaffinity(0))
-        self._node = Node(socket.gethostname() or "this-machine", cpus)
-        self._handles: list[_Handle] = []
+        self._node = Node(socket.gethostname() or "this-machine", len(os.sched_getaffinity(0)))
+        self._supervisors: list[Supervisor] = []
 
     def connect(self) -> None:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
@@ -74,11 +52,11 @@ class ThisMachine:
 
     def supervise(
         self, node: Node, setup: SupervisorSetup, cpus: int, gpus: int, on_event: OnEvent
-    ) -> _Handle:
+    ) -> Supervisor:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
-        handle = _Handle(setup, on_event)
-        self._handles.append(handle)
-        return handle
+        made = self._make_supervisor(node, setup, lambda it: on_event(it.take(), ""))
+        self._supervisors.append(made)
+        return made
 
     def put(self, content: bytes) -> object:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
@@ -86,9 +64,12 @@ class ThisMachine:
 
     def close(self) -> None:
         """Wait for the end of all that was started."""
-        handles, self._handles = self._handles, []
-        for handle in handles:
-            handle.supervisor.close()
+        supervisors, self._supervisors = self._supervisors, []
+        for supervisor in supervisors:
+            supervisor.close()
+
+    def _make_supervisor(self, node: Node, setup: SupervisorSetup, notify: Notify) -> Supervisor:
+        return Supervisor(setup, notify)
 
 
 class LocalEngine(SupervisedEngine):
@@ -96,25 +77,18 @@ class LocalEngine(SupervisedEngine):
 
     Args:
         context: Backend, threads, protocol and options.
+
+    Raises:
+        InvalidValueError: an option is unknown or has no such value.
     """
 
     def __init__(self, context: RunnerContext) -> None:
         options = read_options("runner 'local'", LocalOptions, context.options)
         cpus = len(os.sched_getaffinity(0))
         builders = options.builders or affordable_workers(cpus, _WORKER_BYTES)
-        # A supervisor of this process does not fall silent; one that hangs is late with a job.
-        super().__init__(context, ThisMachine(), builders=builders, silence=math.inf)
+        super().__init__(context, ThisMachine(), builders=builders)
         self._leases.lock = TimingLock(() if self.simulates else timing_cpus(context.threads)[0])
 
     @property
     def on_this_machine(self) -> bool:
         return True
-
-
-def make_local_engine(context: RunnerContext) -> LocalEngine:
-    """The runner ``local`` of a run.
-
-    Raises:
-        InvalidValueError: an option is unknown or has no such value.
-    """
-    return LocalEngine(context)

@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from attrs import define, field, frozen
+from attrs import asdict, define, field, frozen
 
 from autotune.errors import InvalidValueError, one_line
 from autotune.measure.engines.interface import RunnerContext
@@ -221,6 +221,7 @@ class RayCluster:
     """
 
     name = "ray"
+    is_here = False
 
     def __init__(self, address: str = _AUTO) -> None:
         self._address = check_address(address)
@@ -318,7 +319,7 @@ class RayCluster:
         link.listeners[number] = on_event
         where = node.name.rpartition("/")[2]
         asked = {"actor": number, "node": where, "cpus": cpus, "gpus": gpus}
-        link.send({"do": "supervise", "setup": setup.to_json(), **asked})
+        link.send({"do": "supervise", "setup": asdict(setup), **asked})
         return _Handle(link, number)
 
     def put(self, content: bytes) -> object:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
+from autotune.backends import Backend
 from autotune.measure.engines.artefacts import ArtefactStore, DamagedArtefact
 from autotune.measure.engines.fingerprint import Fingerprint
 from autotune.measure.engines.interface import (
+    Lease,
     Machine,
+    MeasureEngine,
+    Role,
     RunnerContext,
 )
-from autotune.measure.engines.queued_engine import QueuedEngine
-from autotune.measure.engines.supervisor import SupervisorSetup, decoded
-from autotune.measure.jobs import Job, Place, Reply
+from autotune.measure.engines.ledger import JobLedger, LeaseTable
+from autotune.measure.engines.supervisor import SupervisorSetup, decoded, host_identity
+from autotune.measure.jobs import NOWHERE, Job, Place, Reply
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import ATTACHMENTS, Message, encode
 from autotune.process.errors import WorkerStartFailed
 
@@ -28,8 +35,10 @@ __all__ = ["Cluster", "Node", "OnEvent", "Supervised", "SupervisedEngine"]
 _AHEAD = 2
 # A supervisor ends what is late by itself; this much later, it is not to be reached.
 _GRACE_SECONDS = 10.0
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS, _LOOK_SECONDS = 0.05, 0.25
 _SLOW_START_SECONDS = 30.0
+# How long builds of a host are held back after somebody has asked for a lease.
+_WISH_SECONDS = 1.0
 # Supervisors of one machine that may end in a row before they are ready, and the rest after each.
 _MOST_FAILURES, _REST_SECONDS = 3, 1.0
 
@@ -46,28 +55,35 @@ class Node:
         cpus: Processors that it offers.
         gpus: GPUs that it offers.
         gpu_model: What they are; "" where that is not known.
+        roles: What it is for.
     """
 
     name: str
     cpus: int
     gpus: int = 0
     gpu_model: str = ""
+    roles: frozenset[Role] = frozenset(("build", "time"))
 
 
 class Supervised(Protocol):
     """The host's handle of one supervisor."""
 
     def send(self, command: bytes, contents: Sequence[object]) -> None:
-        """See :meth:`Supervisor.accept`; contents are what :meth:`Cluster.put` gave."""
+        """See :meth:`Supervisor.send`; contents are what :meth:`Cluster.put` gave."""
 
     def kill(self) -> None:
         """End it with all that it has started. It is not waited for."""
 
 
 class Cluster(Protocol):
-    """Nodes, and what starts supervisors there. No supervisor is started or asked again."""
+    """Nodes, and what starts supervisors there. No supervisor is started or asked again.
+
+    Attributes:
+        is_here: Whether supervisors are in this process, and use the host's store.
+    """
 
     name: str
+    is_here: bool
 
     def connect(self) -> None:
         """Join.
@@ -117,7 +133,10 @@ class Member:
         status: What it said last of its workers.
         jobs: What it has before it: the number of each job, and when it is given up.
         heard: When it said something last.
+        reference: Seconds of the reference program when it joined; None before.
+        asked: The reply with them, while that is waited for.
         drift: See :class:`Machine`.
+        why: Why there is no supervisor any more.
         failures: How many supervisors in a row have ended before they were ready.
         rests_until: When the next one may be started.
     """
@@ -131,27 +150,34 @@ class Member:
     status: Message = field(factory=dict)
     jobs: dict[int, float] = field(factory=dict)
     heard: float = 0.0
+    reference: float | None = None
+    asked: Future[Reply] | None = None
     drift: float = 1.0
+    why: str = ""
     failures: int = 0
     rests_until: float = 0.0
     _sequence: int = 0
 
     @property
-    def is_ready(self) -> bool:
-        """True if it takes jobs."""
+    def is_up(self) -> bool:
+        """True if its processes do."""
         return self.handle is not None and bool(self.status.get("ready"))
+
+    @property
+    def is_ready(self) -> bool:
+        """True if it takes jobs of others than this engine."""
+        return self.is_up and not (self.setup.times and self.reference is None)
+
+    @property
+    def host(self) -> str:
+        """Host that it is on, where builds disturb what times; "" where that is not known yet."""
+        return str(self.status.get("group", ""))
 
     @property
     def group(self) -> str:
         """Names what it shares with others."""
-        host = str(self.status.get("group", self.name))
         # GPUs of one host time at the same time; builds of that host disturb neither of them.
-        return f"{host} {self.name}" if self.setup.times and self.setup.device else host
-
-    @property
-    def host(self) -> str:
-        """Host of what times, which its builds disturb."""
-        return str(self.status.get("group", "")) if self.setup.times else ""
+        return f"{self.host} {self.name}" if self.setup.times and self.setup.device else self.host
 
     @property
     def generation(self) -> int:
@@ -165,15 +191,18 @@ class Member:
 
     @property
     def fingerprint(self) -> Fingerprint | None:
-        """Of what times."""
+        """Of what times; None before it has joined."""
         found = self.status.get("fingerprint")
-        return Fingerprint(**found) if found else None
+        if not found or self.reference is None:
+            return None
+        return Fingerprint(**{**found, "reference_seconds": self.reference})
 
     def begin(self, handle: Supervised, epoch: int, now: float) -> None:
         """Have another supervisor from now on."""
         self.base += self.generation + 1 if self.epoch else 0
         self.handle, self.epoch, self.heard = handle, epoch, now
         self.status, self._sequence, self.drift = {}, 0, 1.0
+        self.reference = self.asked = None
 
     def send(self, message: Message, contents: Mapping[str, object]) -> None:
         """Command something.
@@ -202,18 +231,20 @@ class Member:
         )
 
 
-class SupervisedEngine(QueuedEngine[Member]):
+class SupervisedEngine(MeasureEngine):
     """Machines of a cluster, on each of which a supervisor has isolated workers.
 
     On each node one supervisor builds, and one per device times, which has it for itself; what
-    shares a host shares one timing lease.
+    shares a host shares one timing lease. Builds wait in a queue, as nothing builds on a host
+    while there is a lease to time there: those that have begun end first, and no other begins.
 
     Args:
         context: Backend, threads and protocol.
         cluster: Carries messages.
         builders: Processes that build on each node; 0 for one per processor that it offers.
         timers: Most machines that time; 0 for all.
-        silence: Seconds after which a supervisor that sends nothing is given up.
+        silence: Seconds after which a supervisor that sends nothing is given up. One of this
+            process never falls silent; one that hangs is late with a job.
     """
 
     def __init__(
@@ -226,7 +257,13 @@ class SupervisedEngine(QueuedEngine[Member]):
         silence: float = 30.0,
     ) -> None:
         self.name = cluster.name
-        super().__init__(context)
+        self._context = context
+        self._backend: Backend = create_held_part("backend", context.backend)
+        self._ledger = JobLedger(self.name)
+        self._leases = LeaseTable(here=host_identity())
+        # By priority and number.
+        self._queue: list[tuple[int, int, Job]] = []
+        self._wishes: dict[str, float] = {}
         self._cluster = cluster
         self._silence = silence
         # What each supervisor said, by its epoch; as of OnEvent.
@@ -244,7 +281,12 @@ class SupervisedEngine(QueuedEngine[Member]):
 
     @property
     def is_running(self) -> bool:
+        """True if it has been started, and not closed since."""
         return self._store is not None
+
+    @property
+    def simulates(self) -> bool:
+        return self._backend.simulated_times
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -272,8 +314,7 @@ class SupervisedEngine(QueuedEngine[Member]):
     def tell(
         self, task: str, message: Message, artefacts: Sequence[str] = (), *, replace: bool = False
     ) -> None:
-        store = self._started
-        contents = {it: self._cluster.put(store.content(it)) for it in artefacts}
+        contents = self._contents(artefacts)
         if replace:
             self._told[task] = []
         self._told.setdefault(task, []).append((message, contents))
@@ -290,7 +331,90 @@ class SupervisedEngine(QueuedEngine[Member]):
     def take_warnings(self) -> list[str]:
         new = [message for message, taken in self._warnings.items() if not taken]
         self._warnings.update(dict.fromkeys(new, True))
-        return [*new, *super().take_warnings()]
+        return [*new, *self._leases.take_warnings(), *self._ledger.take_warnings()]
+
+    def submit(self, job: Job) -> Future[Reply]:
+        number, future = self._ledger.open()
+        job = evolve(job, number=number)
+        timer = None if job.place is None else self._timer(str(job.place[0]))
+        if self.is_running and job.place is None:
+            insort(self._queue, (-job.priority, number, job))
+            self._hand_out()
+        elif timer is None or timer.place != job.place or not self._leases.renew(timer.name):
+            self._ledger.answer(number, Reply("again", job.place or NOWHERE))
+        else:
+            self._send_job(timer, job, timer.generation)
+        return future
+
+    def poll(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self.is_running:
+            self._leases.tend()
+            self._hand_out()
+            self._look_at_nodes()
+            self._take_events(min(max(0.0, end - time.monotonic()), _POLL_SECONDS))
+            for _, member in sorted(self._members.items()):
+                self._join(member)
+            self._give_up_the_silent()
+            if self._ledger.deliver() or time.monotonic() >= end:
+                return
+        self._ledger.deliver()
+
+    def lease(self, machine: str, seconds: float) -> Lease | None:
+        timer = self._timer(machine)
+        if timer is None:
+            return None
+        self._wishes[timer.host] = time.monotonic()
+        if any(it.jobs for it in self._ready if it.host == timer.host and not it.setup.times):
+            return None
+        token = self._leases.acquire(timer.group, machine, seconds, timer.host)
+        return None if token is None else Lease(self, machine, token)
+
+    def holds_lease(self, lease: Lease) -> bool:
+        return self._leases.holds(lease.token)
+
+    def release_lease(self, lease: Lease) -> None:
+        self._leases.release(lease.token)
+        self._wishes.clear()
+
+    def cancel(self) -> None:
+        for member in self._members.values():
+            if member.jobs:
+                self._cancelled.update(member.jobs)
+                member.jobs.clear()
+                member.send({"do": "cancel"}, {})
+        self._forget_jobs()
+
+    def check_speed(self, machine: str) -> float | None:
+        timer = self._timer(machine)
+        if timer is None or timer.reference is None or self.simulates:
+            return None
+        asked = self._ask_speed(timer)
+        while not asked.done():
+            self.poll(_POLL_SECONDS)
+        seconds = asked.result().body.get("seconds")
+        if seconds is None:
+            return None
+        timer.drift = float(seconds) / timer.reference
+        return float(seconds)
+
+    def close(self) -> None:
+        if not self.is_running:
+            return
+        self._leases.clear()
+        self._store = None
+        for member in self._members.values():
+            if member.handle is not None:
+                member.handle.kill()
+        self._members.clear()
+        self._told.clear()
+        self._cluster.close()
+        self._forget_jobs()
+
+    def _forget_jobs(self) -> None:
+        self._queue.clear()
+        self._wishes.clear()
+        self._ledger.give_back_all()
 
     @property
     def _ready(self) -> list[Member]:
@@ -302,34 +426,61 @@ class SupervisedEngine(QueuedEngine[Member]):
         times = member is not None and member.setup.times and member.is_ready
         return member if times else None
 
-    def _give(self, timer: Member, job: Job) -> None:
+    def _ask_speed(self, timer: Member) -> Future[Reply]:
+        """Have the reference program timed; whoever calls has a lease, or it is not needed."""
+        number, future = self._ledger.open()
+        run = {"run": self._context.protocol.deadlines["run"]}
+        job = Job({"op": "speed"}, run, timer.place, number=number)
         self._send_job(timer, job, timer.generation)
+        return future
 
-    def _is_building(self, host: str) -> bool:
-        return any(
-            it.jobs and not it.setup.times and it.status["group"] == host for it in self._ready
+    def _join(self, member: Member) -> None:
+        """Have a machine take part once it is known how fast it is when it is quiet."""
+        if not (member.setup.times and member.is_up) or member.reference is not None:
+            return
+        if self.simulates:
+            member.reference = 0.0
+        elif member.asked is None:
+            beside = self._beside(member)
+            if all(it.is_up for it in beside) and not any(it.jobs for it in beside):
+                member.asked = self._ask_speed(member)
+        elif member.asked.done():
+            seconds = member.asked.result().body.get("seconds")
+            member.asked = None
+            if seconds is not None:
+                member.reference = float(seconds)
+
+    def _beside(self, member: Member) -> list[Member]:
+        """Members that have something to do on the host of one, or may turn out to."""
+        is_here = self._cluster.is_here and member.host == self._leases.here
+        return [
+            it
+            for it in self._members.values()
+            if it is not member
+            and it.handle is not None
+            and it.status
+            and (it.node == member.node or it.host == member.host or is_here and not it.host)
+        ]
+
+    def _is_quiet(self, host: str) -> bool:
+        """Return whether nothing may be built on a host now."""
+        wished = self._wishes.get(host, float("-inf"))
+        return (
+            time.monotonic() - wished < _WISH_SECONDS
+            or self._leases.is_timed(host)
+            or any(
+                it.host == host
+                and it.setup.times
+                and it.is_up
+                and not it.is_ready
+                and all(other.is_up for other in self._beside(it))
+                for it in self._members.values()
+            )
         )
 
-    def _work(self, seconds: float) -> None:
-        self._look_at_nodes()
-        self._take_events(seconds)
-        self._give_up_the_silent()
-
-    def _drop_jobs(self) -> None:
-        for member in self._members.values():
-            if member.jobs:
-                self._cancelled.update(member.jobs)
-                member.jobs.clear()
-                member.send({"do": "cancel"}, {})
-
-    def _end(self) -> None:
-        self._store = None
-        for member in self._members.values():
-            if member.handle is not None:
-                member.handle.kill()
-        self._members.clear()
-        self._told.clear()
-        self._cluster.close()
+    def _hand_out(self) -> None:
+        while self._queue and self._give_build(self._queue[0][2]):
+            self._queue.pop(0)
 
     @property
     def _started(self) -> ArtefactStore:
@@ -364,9 +515,12 @@ class SupervisedEngine(QueuedEngine[Member]):
         if members and all(it.failures >= _MOST_FAILURES for it in members):
             raise WorkerStartFailed("; ".join(self._warnings))
         for member in members:
-            may_start = member.failures < _MOST_FAILURES and now >= member.rests_until
-            if member.handle is None and may_start:
+            if member.handle is None and self._may_start(member, now):
                 self._supervise(member, now)
+
+    def _may_start(self, member: Member, now: float) -> bool:
+        """Return whether another supervisor is started for a member without any."""
+        return member.failures < _MOST_FAILURES and now >= member.rests_until
 
     def _supervise(self, member: Member, now: float) -> None:
         """Start a supervisor for a member, and tell it of all tasks."""
@@ -389,13 +543,13 @@ class SupervisedEngine(QueuedEngine[Member]):
                 member.send(command, contents if times else {})
 
     def _give_build(self, job: Job) -> bool:
+        """Give a build to a process, unless none has room for it where building is allowed."""
         free = [
             it
             for it in self._ready
             if not it.setup.times
             and len(it.jobs) < _AHEAD * it.setup.workers
-            and not self._is_quiet(it.status["group"])
-            and not self._is_joining(it.node)
+            and not self._is_quiet(it.host)
         ]
         if not free:
             return False
@@ -406,7 +560,7 @@ class SupervisedEngine(QueuedEngine[Member]):
     def _send_job(self, member: Member, job: Job, generation: int | None) -> None:
         try:
             # Checked here: what has been damaged since must not get to where a good copy was.
-            contents = {it: self._cluster.put(self._started.content(it)) for it in job.artefacts}
+            contents = self._contents(job.artefacts)
         except DamagedArtefact as error:
             message = f"{type(error).__name__}: {error}"
             self._ledger.answer(job.number, Reply("failed", member.place, message=message))
@@ -422,6 +576,13 @@ class SupervisedEngine(QueuedEngine[Member]):
             "generation": generation,
         }
         member.send(command, contents)
+
+    def _contents(self, artefacts: Sequence[str]) -> dict[str, object]:
+        """The cluster's handles of artefacts; supervisors of this process find them themselves."""
+        store = self._started
+        if self._cluster.is_here:
+            return {}
+        return {it: self._cluster.put(store.content(it)) for it in artefacts}
 
     def _take_events(self, seconds: float) -> None:
         try:
@@ -444,7 +605,7 @@ class SupervisedEngine(QueuedEngine[Member]):
         if member is not None:
             self._take_status(member, message["status"])
         for reply in message["replies"]:
-            content = next(contents) if "artefact" in reply["body"] else None
+            content = next(contents) if reply["has_content"] else None
             self._take_reply(member, reply, content)
 
     def _take_status(self, member: Member, status: Message) -> None:
@@ -453,7 +614,8 @@ class SupervisedEngine(QueuedEngine[Member]):
             self._lose(member, status["failure"])
             return
         member.status = status
-        if not member.is_ready:
+        if not member.is_up:
+            self._leases.drop(member.name)
             return
         member.failures = 0
         niceness, mine = status["niceness"], os.getpriority(os.PRIO_PROCESS, 0)
@@ -501,7 +663,11 @@ class SupervisedEngine(QueuedEngine[Member]):
         for _, member in sorted(self._members.items()):
             if member.handle is None:
                 continue
-            if not member.status:
+            if member.jobs and now > next(iter(member.jobs.values())):
+                self._lose(member, "it did not end a job that was late")
+            elif self._cluster.is_here:
+                continue
+            elif not member.status:
                 # What owns a device or a node begins once that is free, however long that takes.
                 if now - member.heard > _SLOW_START_SECONDS:
                     what = "GPU" if member.setup.device else "processors"
@@ -510,12 +676,10 @@ class SupervisedEngine(QueuedEngine[Member]):
                         f"it waits for the {what} of its node, which another run or another user "
                         "of the cluster has"
                     )
-                continue
-            limit = self._silence if member.is_ready else member.setup.deadlines["start"]
-            if now - member.heard > limit:
-                self._lose(member, f"it said nothing for {limit:g} s")
-            elif member.jobs and now > next(iter(member.jobs.values())):
-                self._lose(member, "it did not end a job that was late")
+            else:
+                limit = self._silence if member.is_up else member.setup.deadlines["start"]
+                if now - member.heard > limit:
+                    self._lose(member, f"it said nothing for {limit:g} s")
 
     def _lose(self, member: Member, why: str) -> None:
         """Give up a supervisor: what it was at may be to blame, the rest is not."""
@@ -523,31 +687,29 @@ class SupervisedEngine(QueuedEngine[Member]):
         jobs, member.jobs = list(member.jobs), {}
         place = member.place
         for position, number in enumerate(jobs):
-            kind = "again" if position else "lost"
+            kind = "lost" if member.is_up and not position else "again"
             self._ledger.answer(number, Reply(kind, place, message=why))
         if member.handle is None:
             return
         member.handle.kill()
         member.handle = None
+        member.why = why.strip().splitlines()[-1][:300]
         member.rests_until = time.monotonic() + _REST_SECONDS
         if not member.status.get("ready"):
             member.failures += 1
         what = "is given up" if member.failures >= _MOST_FAILURES else "is lost"
-        self._warn(f"machine {member.name!r} {what}: {why.strip().splitlines()[-1][:300]}")
-
-    def _is_joining(self, node: Node) -> bool:
-        """Tell if it is being found out how fast a node is."""
-        timers = (it for it in self._members.values() if it.setup.times and it.node == node)
-        return any(it.status.get("asked") and not it.is_ready for it in timers)
+        self._warn(f"machine {member.name!r} {what}: {member.why}")
 
     def _admit(self, node: Node) -> None:
         """Have members for a node, unless it offers nothing, as the head of a cluster may."""
         if not node.cpus and not node.gpus:
             return
         builds = f"{node.name} (builds)"
-        if builds not in self._members:
+        if "build" in node.roles and builds not in self._members:
             count = self._builders or max(1, node.cpus)
             self._members[builds] = Member(builds, node, self._setup(count, times=False))
+        if "time" not in node.roles:
+            return
         if self._context.target.kind == "cuda":
             model = node.gpu_model or "GPU"
             for number in range(node.gpus):
@@ -576,6 +738,7 @@ class SupervisedEngine(QueuedEngine[Member]):
             times=times,
             memory_bytes=context.protocol.memory_bytes,
             device=device,
+            store=str(self._started.folder) if self._cluster.is_here else "",
         )
 
     def _warn(self, message: str) -> None:

@@ -12,15 +12,15 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from attrs import asdict, define, field, frozen
+from attrs import asdict, define, evolve, field, frozen
 
 from autotune.measure.engines.artefacts import ArtefactStore
-from autotune.measure.engines.fingerprint import host_fingerprint
+from autotune.measure.engines.fingerprint import Fingerprint, host_fingerprint
 from autotune.measure.jobs import Job, Reply
 from autotune.measure.pool import WorkerPool
 from autotune.plugins.guarded_parts import create_held_part
@@ -33,11 +33,12 @@ __all__ = [
     "Supervisor",
     "SupervisorSetup",
     "decoded",
+    "host_identity",
 ]
 
 # While workers are at something, and nothing of theirs wakes the thread that waits for commands.
 _BUSY_SECONDS, _IDLE_SECONDS = 0.01, 0.1
-_SPEED = 0
+_VERSIONS = ("backend_version", "compiler_version")
 
 
 @frozen
@@ -53,6 +54,7 @@ class SupervisorSetup:
         times: Whether they time, and compile nothing; otherwise they build.
         memory_bytes: Memory that each may allocate; None allows most of the machine's.
         device: Model of a GPU that programs run on; "" for the CPU.
+        store: Folder of the host's artefacts, where that is this machine's, too; "" elsewhere.
     """
 
     backend: str
@@ -63,10 +65,7 @@ class SupervisorSetup:
     times: bool
     memory_bytes: int | None = None
     device: str = ""
-
-    def to_json(self) -> Message:
-        """Convert to JSON data."""
-        return asdict(self)
+    store: str = ""
 
 
 def decoded(data: bytes) -> Message:
@@ -119,6 +118,9 @@ class _Files:
             self.store.remove(digest)
 
 
+Notify = Callable[["Supervisor"], None]
+
+
 class Supervisor:
     """Workers of one device or of one host's builds, on a thread of their own.
 
@@ -126,10 +128,10 @@ class Supervisor:
 
     Args:
         setup: What it is made for.
-        notify: Called on the thread whenever there is something to take.
+        notify: Called with it, on the thread, whenever there is something to take.
     """
 
-    def __init__(self, setup: SupervisorSetup, notify: Callable[[], None]) -> None:
+    def __init__(self, setup: SupervisorSetup, notify: Notify) -> None:
         self._setup = setup
         self._notify = notify
         self._commands: SimpleQueue[Message] = SimpleQueue()
@@ -140,12 +142,11 @@ class Supervisor:
         self._status: Message = {"ready": False}
         self._is_news = False
         self._closing = False
-        self._simulates: bool = False
         self._thread = threading.Thread(target=self._serve, name="supervisor", daemon=True)
         self._thread.start()
 
-    def accept(self, command: bytes, *contents: bytes) -> None:
-        """Take a command; commands are done in the order of their numbers.
+    def send(self, command: bytes, contents: Sequence[object]) -> None:
+        """Have a command done; commands are done in the order of their numbers.
 
         Args:
             command: A message with ``do`` and ``sequence``.
@@ -176,13 +177,13 @@ class Supervisor:
         """True if something has happened since the last :meth:`take`."""
         return self._is_news
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         """Have the workers end, and wait for nothing."""
         self._closing = True
 
     def close(self) -> None:
         """End the workers, and wait for that."""
-        self.stop()
+        self.kill()
         self._thread.join()
 
     def _serve(self) -> None:
@@ -190,19 +191,23 @@ class Supervisor:
             with ExitStack() as ending:
                 folder = make_private_folder()
                 ending.callback(folder.remove)
-                artefacts = folder.path / "artefacts"
-                artefacts.mkdir()
+                artefacts = Path(self._setup.store or folder.path / "artefacts")
+                artefacts.mkdir(exist_ok=True)
                 self._files = _Files(ArtefactStore(artefacts))
                 self._pool = self._make_pool(folder)
                 ending.callback(self._pool.close)
                 self._loop()
         except Exception as error:  # the host decides what it means
-            self._say({"ready": False, "failure": describe(error)})
+            self._say({"ready": False, "failure": self._why(error)})
+
+    def _why(self, error: Exception) -> str:
+        """Reason that its workers cannot be brought up."""
+        return describe(error)
 
     def _make_pool(self, folder: PrivateFolder) -> WorkerPool:
+        """The workers, not started; their files go to a folder."""
         setup = self._setup
         backend = create_held_part("backend", setup.backend)
-        self._simulates = backend.simulated_times
         hello = {"artefacts": str(self._files.store.folder), "only_times": setup.times}
         return WorkerPool(
             setup.backend,
@@ -218,6 +223,7 @@ class Supervisor:
     def _loop(self) -> None:
         pool = self._pool
         pool.start()
+        self._say(self._status)
         while not self._closing:
             self._obey(_IDLE_SECONDS if pool.idle and pool.is_ready else 0.0)
             for reply in pool.poll(_BUSY_SECONDS):
@@ -270,10 +276,10 @@ class Supervisor:
             pool.add([Job(command["message"], command["deadlines"], place, number=number)])
 
     def _take_reply(self, reply: Reply) -> None:
-        if reply.number == _SPEED:
-            self._join(reply)
-            return
-        content = self._files.end_job(reply.number, reply.body.get("artefact"))
+        """Pass on a reply, with the program that was built where the host's store is not here."""
+        content = None
+        if not self._setup.store:
+            content = self._files.end_job(reply.number, reply.body.get("artefact"))
         message = {
             "number": reply.number,
             "kind": reply.kind,
@@ -282,61 +288,59 @@ class Supervisor:
             "seconds": reply.seconds,
             "body": reply.body,
             "message": reply.message,
+            "has_content": content is not None,
         }
         with self._lock:
             self._replies.append((message, content))
             self._is_news = True
         self._look()
-        self._notify()
+        self._notify(self)
 
     def _look(self) -> None:
         """Notice when workers are ready, or others than before."""
         before, pool = self._status, self._pool
-        if not before.get("asked") and pool.is_ready:
-            if self._setup.times and not self._simulates:
-                run = {"run": self._setup.deadlines["run"]}
-                pool.add([Job({"op": "speed"}, run, pool.place(0), number=_SPEED)])
-                self._say({**before, "asked": True})
-            else:
-                self._say({**self._facts(0.0), "asked": True})
-        elif before.get("ready") and before["generation"] != pool.place(0)[1]:
-            self._say(
-                {**before, "generation": pool.place(0)[1], "pids": list(pool.pids().values())}
-            )
+        if before.get("ready"):
+            if before["generation"] != pool.place(0)[1]:
+                self._say({**before, **self._processes})
+        elif pool.is_ready:
+            self._say(self._facts())
 
-    def _join(self, reply: Reply) -> None:
-        if "seconds" in reply.body:
-            self._say({**self._facts(float(reply.body["seconds"])), "asked": True})
-        else:  # its process ended meanwhile: ask the next one
-            self._say({**self._status, "asked": False})
+    @property
+    def _processes(self) -> Message:
+        """The state of the processes as they are now."""
+        pool = self._pool
+        return {"generation": pool.place(0)[1], "pids": list(pool.pids().values())}
 
-    def _facts(self, seconds: float) -> Message:
-        pool, setup, versions = self._pool, self._setup, self._pool.versions
-        names = ("backend_version", "compiler_version")
-        compiler = " ".join(str(versions.get(name, "")) for name in names)
-        fingerprint = asdict(host_fingerprint(setup.threads, compiler, setup.protocol, seconds))
-        if setup.device:
-            fingerprint["device"] = f"{setup.device}, {fingerprint['device']}"
+    def _facts(self) -> Message:
+        group, fingerprint = self._identity()
+        versions = self._pool.versions
         return {
             "ready": True,
-            "generation": pool.place(0)[1],
-            "pids": list(pool.pids().values()),
+            **self._processes,
             "supervisor": os.getpid(),
             "niceness": os.getpriority(os.PRIO_PROCESS, 0),
-            "host": socket.gethostname(),
-            "group": _host_identity(),
-            "fingerprint": fingerprint if setup.times else None,
-            "versions": dict(versions),
+            "group": group,
+            "fingerprint": asdict(fingerprint) if self._setup.times else None,
+            "versions": {name: versions.get(name, "") for name in _VERSIONS},
         }
+
+    def _identity(self) -> tuple[str, Fingerprint]:
+        """Host of what times or builds, and its fingerprint but for the speed."""
+        setup, versions = self._setup, self._pool.versions
+        compiler = " ".join(str(versions.get(name, "")) for name in _VERSIONS)
+        found = host_fingerprint(setup.threads, compiler, setup.protocol, 0.0)
+        if setup.device:
+            found = evolve(found, device=f"{setup.device}, {found.device}")
+        return host_identity(), found
 
     def _say(self, status: Message) -> None:
         with self._lock:
             self._status = status
             self._is_news = True
-        self._notify()
+        self._notify(self)
 
 
-def _host_identity(root: Path = Path("/")) -> str:
+def host_identity(root: Path = Path("/")) -> str:
     """The same for all processes of one machine, in containers of it, too."""
     try:
         return (root / "proc/sys/kernel/random/boot_id").read_text().strip()
@@ -353,7 +357,7 @@ class RayActor:
     """The supervisor of one machine, as an actor.
 
     Args:
-        setup: JSON form of its :class:`SupervisorSetup`.
+        setup: Its :class:`SupervisorSetup` as an object of JSON.
     """
 
     def __init__(self, setup: str) -> None:
@@ -367,8 +371,8 @@ class RayActor:
         threading.Thread(target=self._end_when_abandoned, daemon=True).start()
 
     async def accept(self, command: bytes, *contents: bytes) -> None:
-        """See :meth:`Supervisor.accept`."""
-        self._supervisor.accept(command, *contents)
+        """See :meth:`Supervisor.send`."""
+        self._supervisor.send(command, contents)
 
     async def events(self) -> bytes:
         """See :meth:`Supervisor.take`; waits for something to happen, but not for long."""
@@ -381,7 +385,7 @@ class RayActor:
         self._news.clear()
         return self._supervisor.take()
 
-    def _wake(self) -> None:
+    def _wake(self, _supervisor: Supervisor) -> None:
         if self._loop is not None and self._news is not None:
             self._loop.call_soon_threadsafe(self._news.set)
 

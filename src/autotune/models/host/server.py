@@ -35,7 +35,7 @@ from autotune.plugins.spec import HOOK
 from autotune.process import ATTACHMENTS, Message
 from autotune.process.child import Handler, connect, serve
 from autotune.process.error_codec import refusing
-from autotune.process.hidden_packages import packages_hidden
+from autotune.process.importing import packages_hidden
 from autotune.targets import Target
 
 PROGRAM = "autotune.models.host.server"

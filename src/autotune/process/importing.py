@@ -1,12 +1,13 @@
-"""Imports without packages that the imported can do without."""
+"""Imports without packages that can be done without, and without a search for garbage."""
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["packages_hidden"]
+__all__ = ["no_collection", "packages_hidden"]
 
 
 @contextmanager
@@ -19,3 +20,15 @@ def packages_hidden(*names: str) -> Iterator[None]:
     finally:
         for name in hidden:
             sys.modules.pop(name, None)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """No search for garbage inside, as most of what an import makes stays."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()

@@ -1,13 +1,14 @@
-"""Packages that are hidden from imports, and for how long."""
+"""Packages are hidden from imports, and garbage is not looked for, as long as asked for."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 
 import pytest
 
-from autotune.process.hidden_packages import packages_hidden
+from autotune.process.importing import no_collection, packages_hidden
 
 
 def test_hidden_packages_cannot_be_imported_until_later() -> None:
@@ -26,3 +27,16 @@ def test_an_error_leaves_nothing_hidden() -> None:
     with pytest.raises(ZeroDivisionError), packages_hidden("this"):
         raise ZeroDivisionError
     assert "this" not in sys.modules
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_collection_is_as_it_was_before(is_enabled: bool) -> None:
+    assert gc.isenabled()
+    try:
+        (gc.enable if is_enabled else gc.disable)()
+        with pytest.raises(KeyError), no_collection():
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() == is_enabled
+    finally:
+        gc.enable()
