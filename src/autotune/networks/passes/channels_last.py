@@ -265,7 +265,7 @@ def grouped_order(
 
 
 def _groups(before: Sequence[int], after: Sequence[int]) -> list[AxisGroup]:
-    """As :func:`axis_groups`; new axes of extent 1 are those of the group behind them."""
+    """Groups as of :func:`axis_groups`; new axes of extent 1 are of the group behind them."""
     groups = axis_groups(before, after)
     last = max((at for at, it in enumerate(groups) if it.before), default=-1)
     found: list[AxisGroup] = []

@@ -2,9 +2,9 @@
 
 Convolutions are found in whatever order of axes, and indices of elements followed through other
 shapes of the same elements. What may be fused is composed of parts whose schedules it has, by the
-rules by which sketches are made: a consumer is
-computed in the tile of the reduction before it, reductions of rows and what is computed of them in
-one loop over rows, what only a reduction reads inside of it.
+rules by which sketches are made: a consumer is computed in the tile of the reduction before it,
+reductions of rows and what is computed of them in one loop over rows, what only a reduction reads
+inside of it.
 """
 
 from __future__ import annotations
@@ -145,9 +145,11 @@ def permutation(node: Node) -> tuple[int, ...] | None:
 def _scaled_load(node: Node) -> tuple[Load, float] | None:
     """The element that a node moves, and the number by which it is multiplied."""
     stage = node.pointwise
-    if stage is None or isinstance(stage.body, Load):
-        return None if stage is None else (stage.body, 1.0)
+    if stage is None:
+        return None
     body = stage.body
+    if isinstance(body, Load):
+        return body, 1.0
     if not isinstance(body, Binary) or body.op not in ("mul", "div"):
         return None
     divides = body.op == "div"
