@@ -35,7 +35,6 @@ from autotune.networks.frontend import (
 from autotune.networks.graph import Graph, Loop, Node, Requirement, Value, evaluate
 from autotune.networks.library.saving import Held, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
-from autotune.networks.passes.workload_forms import is_elementwise
 from autotune.networks.plan.cpu_network import BuiltPlan, compile_network, printed_for
 from autotune.networks.plan.cuda_network import (
     checked_on_device,
@@ -603,11 +602,10 @@ def _conditions(graph: Graph) -> Iterator[tuple[Value, _Use]]:
 
 def _choices(node: Node) -> Iterator[tuple[Value, _Use]]:
     """Whole numbers that are compared with all of a range, so that they choose of it."""
-    workload = node.operation
-    if not isinstance(workload, Workload) or not is_elementwise(workload):
+    stage = node.pointwise
+    if stage is None:
         return
-    (stage,) = workload.stages
-    operands = dict(zip((it.name for it in workload.inputs), node.operands, strict=True))
+    operands = node.named_operands
     for body in walk(stage.body):
         if not isinstance(body, Binary) or body.op != "eq":
             continue
@@ -664,8 +662,8 @@ def _moved(node: Node | None) -> Value | None:
     """Value that a node only moves, or converts."""
     if node is None or node.is_reshape:
         return None if node is None else node.operands[0]
-    if not isinstance(node.operation, Workload) or not is_elementwise(node.operation):
+    if node.pointwise is None:
         return None
-    body = node.operation.stages[0].body
+    body = node.pointwise.body
     body = body.operand if isinstance(body, Cast) else body
     return node.operands[0] if isinstance(body, Load) and len(node.operands) == 1 else None

@@ -35,10 +35,9 @@ from autotune.networks.graph import (
 from autotune.networks.graph.making import BITWISE, FUNCTIONS, HOST_OPERATORS, run_on_host
 from autotune.networks.library.saving import (
     HOST_TYPES,
-    HostEntry,
-    entry_of,
     host_tables,
     operators_text,
+    told_of,
 )
 from autotune.runtime.plan import HostCall, Operand, Place
 
@@ -80,28 +79,29 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return found
 
 
-def _run(library: ctypes.CDLL, entry: HostEntry, arrays: Sequence[Array]) -> str:
+def _run(library: ctypes.CDLL, step: HostCall, arrays: Sequence[Array]) -> str:
     """Call an operator; returns what it says where it fails."""
-    tensors = (_Tensor * len(entry.tensors))(
+    operands, (integers, numbers) = (*step.operands, *step.results), told_of(step)
+    tensors = (_Tensor * len(operands))(
         *(
             _Tensor(
                 HOST_TYPES.index(it.dtype),
                 len(it.shape),
                 (c_int64 * max(1, len(it.shape)))(*it.shape),
             )
-            for it in entry.tensors
+            for it in operands
         )
     )
     call = _Call(
-        entry.label.encode(),
+        step.label.encode(),
         tensors,
-        entry.operands,
-        len(entry.tensors) - entry.operands,
-        (c_int64 * max(1, len(entry.integers)))(*entry.integers),
-        (c_double * max(1, len(entry.numbers)))(*entry.numbers),
+        len(step.operands),
+        len(step.results),
+        (c_int64 * max(1, len(integers)))(*integers),
+        (c_double * max(1, len(numbers)))(*numbers),
     )
     pointers = (c_void_p * len(arrays))(*(it.ctypes.data for it in arrays))
-    status = getattr(library, entry.function)(ctypes.byref(call), pointers)
+    status = getattr(library, f"host_{step.operator.kind}")(ctypes.byref(call), pointers)
     return str(library.host_message().decode()) if status else ""
 
 
@@ -109,10 +109,10 @@ def _operands(node: Node) -> tuple[Operand, ...]:
     return tuple(Operand(Place("arena"), it.shape, it.dtype) for it in node.operands)
 
 
-def _entry(node: Node) -> HostEntry:
+def _step(node: Node) -> HostCall:
     assert isinstance(node.operation, HostOperator)
     results = (Operand(Place("arena"), shape, dtype) for shape, dtype in node.results)
-    return entry_of(HostCall(node.operation, _operands(node), tuple(results), node.label))
+    return HostCall(node.operation, _operands(node), tuple(results), node.label)
 
 
 def _both(
@@ -121,7 +121,7 @@ def _both(
     """The results of the node of a value, by C and by numpy."""
     node = value.node
     assert node is not None
-    entry = _entry(node)
+    step = _step(node)
     given = [np.ascontiguousarray(it) for it in arrays]
     kept = [it.copy() for it in given]
     found = [
@@ -133,7 +133,7 @@ def _both(
         else np.zeros((), element_type(dtype).dtype)
         for shape, dtype in node.results
     ]
-    assert not _run(library, entry, [*given, *found])
+    assert not _run(library, step, [*given, *found])
     for array, before in zip(given, kept, strict=True):
         assert array.tobytes() == before.tobytes()
     return found, list(run_on_host(node, arrays))
@@ -328,9 +328,9 @@ def test_every_operator_is_there() -> None:
         assert f"int host_{kind}(" in text
     operand = Operand(Place("arena"), (2,), "int8")
     step = HostCall(HostOperator("nonzero"), (operand,), (), 'a "b" \\ \u00e4?')
-    assert "\\042b\\042 \\134 \\303\\244\\077" in host_tables([entry_of(step)])
+    assert "\\042b\\042 \\134 \\303\\244\\077" in host_tables([step])
     with pytest.raises(UnknownNameError, match="operator of the host in C 'sorted'"):
-        entry_of(HostCall(HostOperator("sorted"), (), ()))
+        told_of(HostCall(HostOperator("sorted"), (), ()))
     odd = evolve(operand, dtype="float8")
     with pytest.raises(UnsupportedWorkload, match="and not for float8"):
-        entry_of(evolve(step, operands=(odd,)))
+        told_of(evolve(step, operands=(odd,)))

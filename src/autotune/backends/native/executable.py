@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from math import prod
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from attrs import asdict, frozen
+from attrs import frozen
 from numpy.typing import DTypeLike, NDArray
 
 from autotune import _native
@@ -22,6 +22,8 @@ from autotune.backends.arrays import ALIGNMENT, aligned_empty, check_arguments, 
 from autotune.backends.backend import BoundCall, BuildFailed, Executable
 from autotune.backends.native.machine_code import LoadedCode, digest_of, load_object
 from autotune.backends.native_call import NativeCall, NativeCallFailed, time_native_call
+from autotune.errors import AutotuneError
+from autotune.ir.converter import JsonForm
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune.lower import Program
@@ -146,7 +148,7 @@ class ScratchMemory:
 
 
 @frozen
-class Layout:
+class Layout(JsonForm):
     """Memory that a program needs beside its inputs and outputs.
 
     Attributes:
@@ -173,27 +175,6 @@ class Layout:
             tuple(packed),
             program.uses_tiles,
         )
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Layout:
-        """The layout that :meth:`to_json` gave.
-
-        Raises:
-            TypeError, KeyError, ValueError: it is none.
-        """
-        scratch = tuple(
-            Scratch(tuple(item["shape"]), item["dtype"], item["private"])
-            for item in data["scratch"]
-        )
-        packed = tuple(
-            Packed(item["entry"], item["position"], tuple(item["scratch"]))
-            for item in data["packed"]
-        )
-        return Layout(scratch, packed, bool(data["uses_tiles"]))
-
-    def to_json(self) -> dict[str, Any]:
-        """Convert to JSON."""
-        return asdict(self)
 
     def memory(self, first: int) -> ScratchMemory:
         """Places of the buffers that hold no packed constants.
@@ -382,11 +363,11 @@ def read_program(path: Path, workload: Workload, threads: int) -> NativeExecutab
         if not data.startswith(_MAGIC) or not separator:
             raise ValueError("it does not begin as one")
         about = json.loads(head)
-        layout = Layout.from_json(about)
         # LLVM trusts object files: a damaged one would end this process.
-        if about["digest"] != digest_of(code):
+        if about.pop("digest") != digest_of(code):
             raise ValueError("its machine code is damaged")
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        layout = Layout.from_json(about)
+    except (AttributeError, AutotuneError, OSError, ValueError, TypeError, KeyError) as error:
         raise BuildFailed(f"{path.name} is no program of backend 'native': {error}") from error
     return NativeExecutable(load_object(code, layout.entries), layout, workload, threads)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.ir.workloads import Workload
+from autotune.ir.workloads import Stage, Workload
 from autotune.runtime.plan import HostOperator, Requirement
 
 __all__ = [
@@ -154,6 +154,21 @@ class Node:
     def is_reshape(self) -> bool:
         """True if it changes the shape alone."""
         return isinstance(self.operation, HostOperator) and self.operation.kind == "reshape"
+
+    @property
+    def pointwise(self) -> Stage | None:
+        """The one stage of a workload that computes each element on its own; None of all else."""
+        if not isinstance(self.operation, Workload) or len(self.operation.stages) > 1:
+            return None
+        (stage,) = self.operation.stages
+        return stage if stage.combiner is None else None
+
+    @property
+    def named_operands(self) -> dict[str, Value]:
+        """Operands of a workload by the names of its inputs."""
+        assert isinstance(self.operation, Workload)
+        names = (it.name for it in self.operation.inputs)
+        return dict(zip(names, self.operands, strict=True))
 
     def check(self, arrays: Sequence[Array]) -> None:
         """Check what its operands hold.

@@ -11,12 +11,12 @@ that it computes with, and what is returned is rounded to the type of the node's
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from attrs import evolve
+from attrs import define, evolve, field
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -51,6 +51,7 @@ from autotune.networks.graph.graph import (
 )
 
 __all__ = [
+    "DistinctArrays",
     "BITWISE",
     "FUNCTIONS",
     "HALVES",
@@ -282,6 +283,37 @@ def workload(given: Workload, operands: Sequence[Value]) -> tuple[Value, ...]:
     outputs = [given.tensors[name] for name in given.outputs]
     results = [(it.shape, it.dtype) for it in outputs]
     return compute(evolve(given, inputs=constant_inputs), operands, results, checks)
+
+
+_LOOKED_AT = 1024
+"""Elements by which arrays that may be equal are told apart, before all of them is compared."""
+
+
+@define(eq=False)
+class DistinctArrays:
+    """Arrays, of which those that hold the same bytes are one.
+
+    Each is kept, so that no other one is given its place in memory.
+    """
+
+    _firsts: dict[int, tuple[Array, Array]] = field(factory=dict)
+    _alike: dict[Hashable, list[Array]] = field(factory=dict)
+
+    def first(self, array: Array, kind: Hashable) -> Array:
+        """The first array of a kind and these bytes that was asked for."""
+        if id(array) not in self._firsts:
+            look = kind, array.flat[:_LOOKED_AT].tobytes()
+            alike = self._alike.setdefault(look, [])
+            found = next((it for it in alike if _hold_the_same(array, it)), None)
+            if found is None:
+                alike.append(array)
+            self._firsts[id(array)] = array, array if found is None else found
+        return self._firsts[id(array)][1]
+
+
+def _hold_the_same(one: Array, other: Array) -> bool:
+    left, right = (np.ascontiguousarray(it).reshape(-1).view(np.uint8) for it in (one, other))
+    return bool(np.array_equal(left, right))
 
 
 def axis_names(rank: int, prefix: str = "i") -> list[str]:

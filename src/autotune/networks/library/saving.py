@@ -49,13 +49,12 @@ from autotune.targets import Target
 __all__ = [
     "HOST_TYPES",
     "Held",
-    "HostEntry",
     "MOST_EMBEDDED",
     "check_saving",
-    "entry_of",
     "host_tables",
     "operators_text",
     "save_library",
+    "told_of",
 ]
 
 Array = NDArray[Any]
@@ -343,7 +342,7 @@ def _tables(
     """
     plan = built.plan
     steps = [*leaves(plan.steps)]
-    host = [entry_of(it) for it in steps if isinstance(it, HostCall)]
+    host = [it for it in steps if isinstance(it, HostCall)]
     checks = [_check(it) for it in steps if isinstance(it, Check)]
     programs = plan.programs.values()
     entries = [f"program{number}_run" for number in range(len(programs))]
@@ -448,27 +447,6 @@ HOST_TYPES = (
 _COMBINERS = ("", "add", "mul", "max", "min")
 
 
-@frozen
-class HostEntry:
-    """A call of a function of ``host_operators.c``.
-
-    Attributes:
-        function: Its name.
-        label: What it is called in messages.
-        tensors: Operands and then results.
-        operands: How many of them are operands.
-        integers: What it is told beside them, in the order in which it reads that.
-        numbers: Likewise.
-    """
-
-    function: str
-    label: str
-    tensors: tuple[Operand, ...]
-    operands: int
-    integers: tuple[int, ...] = ()
-    numbers: tuple[float, ...] = ()
-
-
 Told = tuple[tuple[int, ...], tuple[float, ...]]
 
 
@@ -512,25 +490,23 @@ _TOLD: Mapping[str, Callable[[Mapping[str, Any], Sequence[Operand]], Told]] = Ma
 )
 
 
-def entry_of(step: HostCall) -> HostEntry:
-    """The call of C that a step is.
+def told_of(step: HostCall) -> Told:
+    """Integers and numbers that a function of ``host_operators.c`` is told beside its tensors.
 
     Raises:
         UnknownNameError: there is no such operator in C.
         UnsupportedWorkload: an operand is of a type that a plugin registers.
     """
-    kind, label = step.operator.kind, step.label or step.operator.kind
+    kind = step.operator.kind
     if kind not in _TOLD:
         raise UnknownNameError("operator of the host in C", kind, _TOLD)
-    tensors = (*step.operands, *step.results)
-    for tensor in tensors:
+    for tensor in (*step.operands, *step.results):
         if tensor.dtype not in HOST_TYPES:
             raise UnsupportedWorkload(
-                f"{label}: operators of the host are in C for {', '.join(HOST_TYPES)}, and not "
-                f"for {tensor.dtype}"
+                f"{step.label or kind}: operators of the host are in C for "
+                f"{', '.join(HOST_TYPES)}, and not for {tensor.dtype}"
             )
-    integers, numbers = _TOLD[kind](step.operator.attributes, step.operands)
-    return HostEntry(f"host_{kind}", label, tensors, len(step.operands), integers, numbers)
+    return _TOLD[kind](step.operator.attributes, step.operands)
 
 
 def operators_text() -> str:
@@ -538,24 +514,25 @@ def operators_text() -> str:
     return _packaged("host_operators.c")
 
 
-def host_tables(entries: Sequence[HostEntry]) -> str:
+def host_tables(steps: Sequence[HostCall]) -> str:
     """C behind ``host_operators.c``: a table ``host_calls`` of what is called, with what."""
     lines, rows = [], []
-    for number, entry in enumerate(entries):
-        tensors = []
-        for at, tensor in enumerate(entry.tensors):
+    for number, step in enumerate(steps):
+        tensors, (integers, numbers) = [], told_of(step)
+        for at, tensor in enumerate((*step.operands, *step.results)):
             shape = f"shape{number}_{at}"
             lines.append(c_array("int64_t", shape, map(str, tensor.shape)))
             kind = HOST_TYPES.index(tensor.dtype)
             tensors.append(f"{{{kind}, {len(tensor.shape)}, {shape}}}")
         lines += [
             c_array("host_tensor", f"tensors{number}", tensors),
-            c_array("int64_t", f"integers{number}", map(_integer, entry.integers)),
-            c_array("double", f"numbers{number}", map(_number, entry.numbers)),
+            c_array("int64_t", f"integers{number}", map(_integer, integers)),
+            c_array("double", f"numbers{number}", map(_number, numbers)),
         ]
-        told = f"tensors{number}, {entry.operands}, {len(entry.tensors) - entry.operands}"
-        given = f"{c_text(entry.label)}, {told}, integers{number}, numbers{number}"
-        rows.append(f"{{{entry.function}, {{{given}}}}}")
+        told = f"tensors{number}, {len(step.operands)}, {len(step.results)}"
+        label = c_text(step.label or step.operator.kind)
+        given = f"{label}, {told}, integers{number}, numbers{number}"
+        rows.append(f"{{host_{step.operator.kind}, {{{given}}}}}")
     lines += [
         "typedef struct {\n  int (*function)(const host_call *, void *const *);\n"
         "  host_call call;\n} host_entry;",

@@ -37,7 +37,6 @@ from autotune.networks.graph import Node, Value
 from autotune.networks.passes.workload_forms import (
     Contraction,
     before_move,
-    is_elementwise,
     uniform_number,
 )
 
@@ -267,13 +266,11 @@ class WeightReader:
     def _selected(self, value: Value, indices: Indices) -> ScalarExpr | None:
         """A mask that is computed of others, where that says what it hides."""
         node = value.node
-        if node is None or not isinstance(node.operation, Workload) or node.requirements:
+        stage = None if node is None or node.requirements else node.pointwise
+        if node is None or stage is None or not _is_logic(stage.body):
             return None
-        if not is_elementwise(node.operation) or not _is_logic(node.operation.stages[0].body):
-            return None
-        stage = node.operation.stages[0]
-        axes = (axis.name for axis in stage.axes)
-        bound = dict(zip(axes, indices, strict=True))
+        assert isinstance(node.operation, Workload)
+        bound = dict(zip((axis.name for axis in stage.axes), indices, strict=True))
         found = simplified(self._body(node, node.operation, stage, bound))
         return found if may_be_selected(found) else None
 

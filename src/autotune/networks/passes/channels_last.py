@@ -8,7 +8,6 @@ again: a transpose is left only where a node needs the order of the model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 from attrs import define, field, frozen
 
@@ -33,6 +32,7 @@ from autotune.networks.passes.expected_costs import (
     cost_key,
     expected_speedup,
 )
+from autotune.networks.passes.views import AxisGroup, axis_groups
 from autotune.networks.passes.workload_forms import Convolution, permutation
 from autotune.targets import Target
 
@@ -231,7 +231,7 @@ def reshaped_order(
     """
     groups = _groups(before, after)
     places = []
-    for axes, _ in groups:
+    for axes in (it.before for it in groups):
         long = [order[axis] for axis in axes if before[axis] != 1]
         # Axes of length one lie anywhere; those between two others do not part them.
         first, last = min(long, default=0), max(long, default=0)
@@ -241,7 +241,7 @@ def reshaped_order(
             return None
         places.append(first if long else min((order[axis] for axis in axes), default=len(order)))
     ranked = sorted(range(len(groups)), key=lambda group: (places[group], group))
-    stored = [axis for group in ranked for axis in groups[group][1]]
+    stored = [axis for group in ranked for axis in groups[group].after]
     return tuple(after[axis] for axis in stored), inverse(tuple(stored))
 
 
@@ -258,37 +258,25 @@ def grouped_order(
         The axes in the order in which they are to be stored before, the shape of what is stored
         afterwards, and its order.
     """
-    groups = sorted(_groups(before, after), key=lambda group: 1 in group[1])
-    stored = [axis for _, axes in groups for axis in axes]
+    groups = sorted(_groups(before, after), key=lambda it: 1 in it.after)
+    stored = [axis for it in groups for axis in it.after]
     shape = tuple(after[axis] for axis in stored)
-    return tuple(axis for axes, _ in groups for axis in axes), shape, inverse(tuple(stored))
+    return tuple(axis for it in groups for axis in it.before), shape, inverse(tuple(stored))
 
 
-def _groups(
-    before: Sequence[int], after: Sequence[int]
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Axes of one shape with those of another that they become: smallest groups, in order."""
-    found = []
-    i = j = 0
-    while i < len(before) or j < len(after):
-        left, right = [], []
-        if i < len(before):
-            left, i = [i], i + 1
-        if j < len(after) and not (left and before[left[0]] == 1 != after[j]):
-            right, j = [j], j + 1
-        size = [_product(before, left), _product(after, right)]
-        while size[0] != size[1]:
-            if size[0] < size[1]:
-                left, i = [*left, i], i + 1
-            else:
-                right, j = [*right, j], j + 1
-            size = [_product(before, left), _product(after, right)]
-        found.append((tuple(left), tuple(right)))
+def _groups(before: Sequence[int], after: Sequence[int]) -> list[AxisGroup]:
+    """Groups as of :func:`axis_groups`; new axes of extent 1 are of the group behind them."""
+    groups = axis_groups(before, after)
+    last = max((at for at, it in enumerate(groups) if it.before), default=-1)
+    found: list[AxisGroup] = []
+    waiting: tuple[int, ...] = ()
+    for at, it in enumerate(groups):
+        if it.before or at > last:
+            found.append(AxisGroup(it.before, (*waiting, *it.after)))
+            waiting = ()
+        else:
+            waiting += it.after
     return found
-
-
-def _product(shape: Sequence[int], axes: Sequence[int]) -> int:
-    return prod(shape[axis] for axis in axes)
 
 
 _GAIN = 1.03

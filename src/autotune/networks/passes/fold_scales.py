@@ -186,20 +186,17 @@ def affine_of(node: Node) -> tuple[int, Affine] | None:
     Returns:
         None where the node does not have this form, in one floating-point type.
     """
-    workload = node.operation
-    if not isinstance(workload, Workload) or len(workload.stages) > 1:
-        return None
-    (stage,) = workload.stages
+    stage, workload = node.pointwise, node.operation
     others = [at for at, it in enumerate(node.operands) if it.constant is None]
-    if stage.combiner is not None or len(others) != 1 or stage.gathers:
+    if stage is None or len(others) != 1 or stage.gathers:
         return None
+    assert isinstance(workload, Workload)
     tensor = workload.inputs[others[0]]
     if {it.dtype for it in workload.tensors.values()} not in ({"float32"}, {"float64"}):
         return None
     if tensor.shape != stage.output.shape or not reads_in_place(workload, tensor.name):
         return None
-    known = {it.name: value for it, value in zip(workload.inputs, node.operands, strict=True)}
-    found = _affine(stage.body, stage, tensor.name, known)
+    found = _affine(stage.body, stage, tensor.name, node.named_operands)
     return None if found is None else (others[0], found)
 
 

@@ -172,7 +172,7 @@ def _attention(
     Raises:
         NoAttention: they are not sums of values by weights that are an attention's.
     """
-    sums, names = contraction(last), _operands(last)
+    sums, names = contraction(last), last.named_operands
     assert sums is not None
     loads = sorted((sums.left, sums.right), key=lambda it: names[it.tensor].key not in inside)
     weights, values = (names[it.tensor] for it in loads)
@@ -191,7 +191,7 @@ def _attention(
     if reader.factors is None or not reader.rows:
         raise NoAttention
     queries, keys = reader.factors
-    own = _operands(product)
+    own = product.named_operands
     factors = factors_of(
         (own[queries.tensor], queries.indices),
         (own[keys.tensor], keys.indices),
@@ -223,13 +223,6 @@ def _attention(
         tuple(order[axis.name] for axis in sums.stage.spatial_axes),
         last.results[0][0],
     )
-
-
-def _operands(node: Node) -> dict[str, Value]:
-    """The operands of a workload by the names of its inputs."""
-    workload = node.operation
-    assert isinstance(workload, Workload)
-    return {it.name: value for it, value in zip(workload.inputs, node.operands, strict=True)}
 
 
 def _axes(sums: Contraction, weights: Load, values: Load) -> tuple[Axis, Axis, list[Axis]]:

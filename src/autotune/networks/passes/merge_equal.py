@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-import numpy as np
 from attrs import evolve
 
 from autotune.ir.expressions import Cast, Constant, Load, ScalarExpr, transform
@@ -12,13 +11,11 @@ from autotune.ir.workloads import Workload
 from autotune.networks.graph import Graph, HostOperator, Node, Value, rewritten
 from autotune.networks.graph.elementwise import scalar_constant
 from autotune.networks.graph.graph import results_of
-from autotune.networks.graph.making import HALVES, compute
+from autotune.networks.graph.making import HALVES, DistinctArrays, compute
 from autotune.networks.passes.workload_forms import uniform_number, with_bodies
 from autotune.targets import Target
 
 __all__ = ["constant_operands", "merge_equal"]
-
-_SAMPLED = 64
 
 
 def merge_equal(graph: Graph, machine: Target) -> tuple[Graph, str]:
@@ -36,7 +33,7 @@ def merge_equal(graph: Graph, machine: Target) -> tuple[Graph, str]:
 
 def _merged(graph: Graph) -> tuple[Graph, int]:
     first: dict[Hashable, tuple[Value, ...]] = {}
-    constants = _Constants()
+    constants = DistinctArrays()
     count = 0
 
     def change(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -44,7 +41,7 @@ def _merged(graph: Graph) -> tuple[Graph, int]:
         operation = _identity(node)
         if operation is None:
             return None
-        read = tuple(constants.key(it) for it in operands)
+        read = tuple(_held(it, constants) for it in operands)
         key = (operation, read, node.results, node.requirements)
         if key in first:
             count += 1
@@ -56,6 +53,13 @@ def _merged(graph: Graph) -> tuple[Graph, int]:
     return rewritten(graph, change, loops=False), count
 
 
+def _held(value: Value, constants: DistinctArrays) -> Hashable:
+    """Equal for values that are the same: of constants for those that hold it."""
+    if value.constant is None:
+        return value.key
+    return id(constants.first(value.constant, (value.shape, value.dtype)))
+
+
 def _identity(node: Node) -> Hashable:
     """Equal for operations that compute the same of the same operands; None of loops."""
     operation = node.operation
@@ -64,44 +68,6 @@ def _identity(node: Node) -> Hashable:
     if isinstance(operation, HostOperator):
         return operation.kind, repr(sorted(operation.attributes.items()))
     return None
-
-
-class _Constants:
-    """Keys of values: of constants what they hold."""
-
-    def __init__(self) -> None:
-        self._keys: dict[int, Hashable] = {}
-        self._alike: dict[Hashable, list[Value]] = {}
-
-    def key(self, value: Value) -> Hashable:
-        """Equal for values that are the same."""
-        if value.constant is None:
-            return value.key
-        name = id(value.constant)
-        if name not in self._keys:
-            self._keys[name] = self._representative(value)
-        return self._keys[name]
-
-    def _representative(self, value: Value) -> Hashable:
-        assert value.constant is not None
-        array = np.atleast_1d(value.constant)
-        # Taken by their places: what is transposed in memory would be copied as a whole.
-        places = np.arange(0, array.size, max(1, array.size // _SAMPLED))
-        sample = array[np.unravel_index(places, array.shape)].tobytes()
-        alike = self._alike.setdefault((value.shape, value.dtype, sample), [])
-        for other in alike:
-            if _hold_the_same(value, other):
-                return other.key
-        # Kept, so that no other array is given its place in memory.
-        alike.append(value)
-        return value.key
-
-
-def _hold_the_same(one: Value, other: Value) -> bool:
-    """Return whether two constants of one shape and type are equal bit by bit."""
-    assert one.constant is not None and other.constant is not None
-    left, right = (np.ascontiguousarray(it.constant).view(np.uint8) for it in (one, other))
-    return bool(np.array_equal(left, right))
 
 
 def constant_operands(graph: Graph, machine: Target) -> tuple[Graph, str]:

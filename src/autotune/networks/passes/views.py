@@ -130,16 +130,13 @@ def _part(node: Node) -> list[tuple[int, int]] | None:
 
     None where it is something else.
     """
-    operation = node.operation
-    if not isinstance(operation, Workload) or len(operation.stages) > 1:
+    stage = node.pointwise
+    if stage is None or not isinstance(stage.body, Load):
         return None
-    (stage,) = operation.stages
-    if not isinstance(stage.body, Load) or stage.combiner is not None:
-        return None
-    if stage.output.dtype != operation.inputs[0].dtype:
+    if stage.output.dtype != node.operands[0].dtype:
         return None
     found: list[tuple[int, int]] = []
-    waiting = list(zip(stage.body.indices, operation.inputs[0].shape, strict=True))
+    waiting = list(zip(stage.body.indices, node.operands[0].shape, strict=True))
     for axis in stage.axes:
         form = affine_form(waiting[0][0]) if waiting else None
         here = form is not None and form.coefficients in ({}, {axis.name: 1})
@@ -154,15 +151,14 @@ def _part(node: Node) -> list[tuple[int, int]] | None:
 
 def _sliced(node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
     """A part of a tensor that a constant index chooses, without the index."""
-    operation = node.operation
-    if not isinstance(operation, Workload) or len(operation.stages) > 1 or len(operands) != 2:
+    stage = node.pointwise
+    if stage is None or not isinstance(stage.body, Gather) or len(operands) != 2:
         return None
-    body, index = operation.stages[0].body, operands[1].constant
-    if not isinstance(body, Gather) or index is None or index.size > 1:
+    index = operands[1].constant
+    chosen = [at for at, it in enumerate(stage.body.indices) if not isinstance(it, IndexValue)]
+    if index is None or index.size > 1 or len(chosen) > 1:
         return None
-    chosen = [at for at, it in enumerate(body.indices) if not isinstance(it, IndexValue)]
-    read = [*operation.stages[0].reads]
-    if len(chosen) > 1 or read != [it.name for it in operation.inputs]:
+    if [*stage.reads] != [*node.named_operands]:
         return None
     source, axis = operands[0], chosen[0]
     place = int(index.reshape(())) % source.shape[axis]

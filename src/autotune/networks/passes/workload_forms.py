@@ -2,9 +2,9 @@
 
 Convolutions are found in whatever order of axes, and indices of elements followed through other
 shapes of the same elements. What may be fused is composed of parts whose schedules it has, by the
-rules by which sketches are made: a consumer is
-computed in the tile of the reduction before it, reductions of rows and what is computed of them in
-one loop over rows, what only a reduction reads inside of it.
+rules by which sketches are made: a consumer is computed in the tile of the reduction before it,
+reductions of rows and what is computed of them in one loop over rows, what only a reduction reads
+inside of it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ __all__ = [
     "flat_index",
     "form_of",
     "has_exponentials",
-    "is_elementwise",
     "is_gathered_from",
     "permutation",
     "reads_each_once",
@@ -95,23 +94,6 @@ class Contraction:
         return self.stage.reduce_axes[0]
 
 
-@frozen
-class ScaledRead:
-    """A tensor whose elements are those of another one, elsewhere and times a number.
-
-    Attributes:
-        value: The other one.
-        load: The element that is read at a place of the axes of ``stage``.
-        factor: The number.
-        stage: The stage.
-    """
-
-    value: Value
-    load: Load
-    factor: float
-    stage: Stage
-
-
 def contraction(node: Node) -> Contraction | None:
     """The sum of products of floats that a node is, rounded to its type or not."""
     workload = node.operation
@@ -144,16 +126,15 @@ def _only_casts(stage: Stage, before: Stage) -> bool:
 
 def permutation(node: Node) -> tuple[int, ...] | None:
     """The order of axes that a node permutes to; None where it does something else."""
-    operation = node.operation
-    if not isinstance(operation, Workload) or len(operation.stages) > 1:
+    stage = node.pointwise
+    if stage is None or not isinstance(stage.body, Load):
         return None
-    (stage,) = operation.stages
-    if not isinstance(stage.body, Load) or len(stage.body.indices) != len(stage.axes):
+    if len(stage.body.indices) != len(stage.axes):
         return None
     names, places = [axis.name for axis in stage.axes], stage.body.indices
     moved = {it.args[0]: at for at, it in enumerate(places) if it.op == "var"}
     shape = node.operands[0].shape
-    if stage.combiner is not None or stage.output.dtype != node.operands[0].dtype:
+    if stage.output.dtype != node.operands[0].dtype:
         return None
     whole = {*moved} == {*names} and len(moved) == len(places)
     if not whole or any(shape[moved[it.name]] != it.extent for it in stage.axes):
@@ -161,32 +142,22 @@ def permutation(node: Node) -> tuple[int, ...] | None:
     return tuple(moved[name] for name in names)
 
 
-def is_elementwise(workload: Workload) -> bool:
-    """Return whether it has one stage, and computes each element of it on its own."""
-    return len(workload.stages) == 1 and workload.stages[0].combiner is None
-
-
-def scaled_read(node: Node) -> ScaledRead | None:
-    """Read of a node that only moves elements, and may multiply them by a number."""
-    workload = node.operation
-    if not isinstance(workload, Workload) or not is_elementwise(workload):
+def _scaled_load(node: Node) -> tuple[Load, float] | None:
+    """The element that a node moves, and the number by which it is multiplied."""
+    stage = node.pointwise
+    if stage is None:
         return None
-    stage = workload.stages[0]
-    operands = dict(zip((it.name for it in workload.inputs), node.operands, strict=True))
-
-    def scaled(load: ScalarExpr, number: ScalarExpr, divides: bool) -> ScaledRead | None:
-        factor = _number(number, operands)
-        if not isinstance(load, Load) or not factor:
-            return None
-        return ScaledRead(operands[load.tensor], load, 1 / factor if divides else factor, stage)
-
     body = stage.body
     if isinstance(body, Load):
-        return ScaledRead(operands[body.tensor], body, 1.0, stage)
+        return body, 1.0
     if not isinstance(body, Binary) or body.op not in ("mul", "div"):
         return None
-    found = scaled(body.left, body.right, body.op == "div")
-    return found if found or body.op == "div" else scaled(body.right, body.left, False)
+    divides = body.op == "div"
+    for load, number in [(body.left, body.right), (body.right, body.left)][: 2 - divides]:
+        factor = _number(number, node.named_operands)
+        if isinstance(load, Load) and factor:
+            return load, 1 / factor if divides else factor
+    return None
 
 
 def _number(body: ScalarExpr, operands: Mapping[str, Value]) -> float | None:
@@ -532,15 +503,16 @@ def before_move(
     if node.is_reshape:
         source = node.operands[0]
         return Before(source, reshaped_indices(indices, value.shape, source.shape, extents))
-    found = scaled_read(node)
-    if found is None:
+    found = _scaled_load(node)
+    if found is None or node.pointwise is None:
         return None
-    axes = [axis.name for axis in found.stage.axes]
-    used = [name for it in found.load.indices for name in sorted(it.variables)]
+    load, factor = found
+    axes = [axis.name for axis in node.pointwise.axes]
+    used = [name for it in load.indices for name in sorted(it.variables)]
     bound = dict(zip(axes, indices, strict=True))
-    places = tuple(simplify_index(it.substitute(bound), extents) for it in found.load.indices)
+    places = tuple(simplify_index(it.substitute(bound), extents) for it in load.indices)
     in_order = used == [name for name in axes if name in used]
-    return Before(found.value, places, found.factor, in_order)
+    return Before(node.named_operands[load.tensor], places, factor, in_order)
 
 
 @frozen

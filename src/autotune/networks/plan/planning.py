@@ -8,7 +8,6 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
@@ -22,6 +21,7 @@ from autotune.ir.workloads import Workload
 from autotune.networks.frontend import NetworkTensor
 from autotune.networks.graph import Graph, Loop, Node, Value
 from autotune.networks.graph.graph import results_of
+from autotune.networks.graph.making import DistinctArrays
 from autotune.runtime.plan import (
     Call,
     Check,
@@ -49,9 +49,6 @@ __all__ = ["native_program", "plan_graph", "plan_of"]
 
 Array = NDArray[Any]
 
-# What arrays that may be equal are told apart by, before all of them is compared.
-_LOOKED_AT = 1024
-
 
 @define(eq=False)
 class Constants:
@@ -62,40 +59,21 @@ class Constants:
     """
 
     found: list[Constant] = field(factory=list)
-    _by_identity: dict[int, int] = field(factory=dict)
-    _by_look: dict[tuple[int, bytes], list[int]] = field(factory=dict)
+    _distinct: DistinctArrays = field(factory=DistinctArrays)
+    _numbers: dict[int, int] = field(factory=dict)
 
     def number(self, array: Array) -> int:
         """Number of a constant of these bytes."""
-        known = self._by_identity.get(id(array))
-        if known is None:
-            known = self._by_identity[id(array)] = self._equal(array)
-        return known
+        first = self._distinct.first(array, array.nbytes)
+        if id(first) not in self._numbers:
+            self._numbers[id(first)] = len(self.found)
+            self.found.append(Constant(first, first.nbytes))
+        return self._numbers[id(first)]
 
     def made(self, size: int) -> int:
         """Number of a constant of so many bytes that a program makes."""
         self.found.append(Constant(None, size))
         return len(self.found) - 1
-
-    def _equal(self, array: Array) -> int:
-        look = array.nbytes, array.flat[:_LOOKED_AT].tobytes()
-        alike = self._by_look.setdefault(look, [])
-        for number in alike:
-            other = self.found[number].array
-            assert other is not None
-            if array.size * array.itemsize <= len(look[1]) or _same_bytes(array, other):
-                return number
-        self.found.append(Constant(array, array.nbytes))
-        alike.append(len(self.found) - 1)
-        return alike[-1]
-
-
-def _same_bytes(first: Array, second: Array) -> bool:
-    return bool(np.array_equal(_raw_bytes(first), _raw_bytes(second)))
-
-
-def _raw_bytes(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 Places = dict[object, Place]

@@ -464,32 +464,20 @@ class Image:
         """The elements around each place, times weights, added up or else combined."""
         total: Value | None = None
         for corner in itertools.product(steps, repeat=len(places)):
-            part = self.product(places, outside, corner, weights, found_place)
+            factor: Value | None = None
+            whole = []
+            for axis, (place, step) in enumerate(zip(places, corner, strict=True)):
+                floor = unary("floor", place)
+                share = elementwise(lambda it, low, at=step: weights(it - low, at), place, floor)
+                factor = share if factor is None else binary("mul", factor, share)
+                whole.append(cast(found_place(binary("add", floor, step), axis), "int64"))
+            assert factor is not None
+            element = self.at(whole, outside)
+            by = reshape(cast(factor, element.dtype), (-1, 1, factor.shape[1]))
+            part = binary("mul", element, by)
             total = part if total is None else binary(combiner, total, part)
         assert total is not None
         return total
-
-    def product(
-        self,
-        places: Sequence[Value],
-        outside: bool,
-        corner: Sequence[int],
-        weights: Callable[[Scalar, int], Scalar],
-        found_place: Callable[[Value, int], Value],
-    ) -> Value:
-        """The elements some steps away from each place, times their weights."""
-        factor: Value | None = None
-        whole = []
-        for axis, (place, step) in enumerate(zip(places, corner, strict=True)):
-            floor = unary("floor", place)
-            share = elementwise(lambda it, low, at=step: weights(it - low, at), place, floor)
-            factor = share if factor is None else binary("mul", factor, share)
-            whole.append(cast(found_place(binary("add", floor, step), axis), "int64"))
-        assert factor is not None
-        element = self.at(whole, outside)
-        return binary(
-            "mul", element, reshape(cast(factor, element.dtype), (-1, 1, factor.shape[1]))
-        )
 
 
 def _linear_weights(apart: Scalar, step: int) -> Scalar:
