@@ -33,15 +33,6 @@ from autotune.models.pruning import PruningModel
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
 
-__all__ = [
-    "FAULTS",
-    "FAULTY_COST_MODEL",
-    "FAULTY_PRUNING_MODEL",
-    "FAULT_VARIABLE",
-    "FaultyCostModel",
-    "FaultyPruningModel",
-]
-
 FAULT_VARIABLE = "AUTOTUNE_MODEL_FAULT"
 FAULTY_COST_MODEL = "faulty_models:FaultyCostModel"
 FAULTY_PRUNING_MODEL = "faulty_models:FaultyPruningModel"

@@ -11,8 +11,6 @@ from autotune.testing.reference_frontend import (
     ReferenceModel,
 )
 
-__all__ = ["NativeFrontend", "first", "second", "tune_model"]
-
 _PRODUCT = gemm(m=16, n=16, k=16)
 
 

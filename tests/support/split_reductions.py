@@ -12,8 +12,6 @@ from autotune.ir.workloads import (
     gemm,
 )
 
-__all__ = ["SPLIT_ACROSS_BLOCKS", "SPLIT_REDUCTIONS", "norm", "reduction", "weighted_sums"]
-
 
 def reduction(
     shape: tuple[int, ...],
