@@ -8,18 +8,8 @@ from workload_names import named
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import var
-from autotune.ir.workloads import (
-    Workload,
-    elementwise,
-    gemm,
-)
-from autotune.sketches import (
-    STEP_TYPES,
-    Candidate,
-    CandidateBatch,
-    OneOf,
-    Sketch,
-)
+from autotune.ir.workloads import Workload, elementwise, gemm
+from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, OneOf, Sketch
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.spaces.rules import ElementwiseRule, InlineRule
 from autotune.targets import preset

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from written import written
 
-from autotune.ir.workloads import (
-    Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    gemm,
-)
+from autotune.ir.workloads import Workload, batch_matmul, conv2d, dense, gemm
 
 
 def reduction(

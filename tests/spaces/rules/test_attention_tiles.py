@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 from rule_sketches import LIMITS, TARGET, check_facts, check_reference, load, of_kind, sketches
 from written import written
 
-from autotune.ir.expressions import (
-    Binary,
-    Cast,
-    Constant,
-    IndexValue,
-    ScalarExpr,
-    Unary,
-    var,
-)
+from autotune.ir.expressions import Binary, Cast, Constant, IndexValue, ScalarExpr, Unary, var
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, attention
 from autotune.ir.workloads.inputs import random_inputs

@@ -19,14 +19,7 @@ from autotune.ir.workloads import (
     softmax,
 )
 from autotune.nest import derive_nest, layout_conflict, nest_tape
-from autotune.sketches import (
-    STEP_TYPES,
-    Candidate,
-    Interleave,
-    Order,
-    Pack,
-    Tensorize,
-)
+from autotune.sketches import STEP_TYPES, Candidate, Interleave, Order, Pack, Tensorize
 from autotune.sketches.intrinsics import INTRINSICS
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.problems import describe_problem, problem_of
