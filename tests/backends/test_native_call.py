@@ -12,12 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autotune.backends import (
-    NativeCall,
-    NativeCallFailed,
-    sample_native_call,
-    time_native_call,
-)
+from autotune.backends import NativeCall, NativeCallFailed, sample_native_call, time_native_call
 from autotune.errors import InvalidValueError
 
 LIBC = ctypes.CDLL(None)

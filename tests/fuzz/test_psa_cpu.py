@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from fuzz_tapes import row_count, tape_arguments, thread_count
-from fuzzing import CASES, attempt, integers, mutated, numbers
+from fuzzing import (
+    CASES,
+    attempt,
+    integers,
+    mutated,
+    numbers,
+    row_count,
+    tape_arguments,
+    thread_count,
+)
 
 from autotune import _native as native
 

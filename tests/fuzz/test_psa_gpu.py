@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fuzz_tapes import row_count, tape_arguments, thread_count
-from fuzzing import CASES, attempt, integers, mutated, numbers, simd_level
+from fuzzing import (
+    CASES,
+    attempt,
+    integers,
+    mutated,
+    numbers,
+    row_count,
+    simd_level,
+    tape_arguments,
+    thread_count,
+)
 
 from autotune import _native as native
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzz_tapes import row_count, tape_arguments, thread_count
-from fuzzing import CASES, attempt, mutated, numbers
+from fuzzing import CASES, attempt, mutated, numbers, row_count, tape_arguments, thread_count
 
 from autotune import _native as native
 

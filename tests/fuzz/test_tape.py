@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from fuzz_tapes import row_count, tape_arguments, thread_count
-from fuzzing import CASES, attempt, integers, mutated
+from fuzzing import CASES, attempt, integers, mutated, row_count, tape_arguments, thread_count
 
 from autotune import _native as native
 

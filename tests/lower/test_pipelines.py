@@ -23,14 +23,7 @@ from autotune.backends import BuildRequest, CudaExecutable, find_cuda_compiler
 from autotune.backends.cuda import CudaBackend
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import const
-from autotune.ir.workloads import (
-    Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    depthwise_conv2d,
-    gemm,
-)
+from autotune.ir.workloads import Workload, batch_matmul, conv2d, dense, depthwise_conv2d, gemm
 from autotune.lower.instructions.warpgroups import SHARE, WAIT
 from autotune.lower.kernels import print_kernels
 from autotune.sketches import (

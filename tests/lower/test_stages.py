@@ -15,10 +15,7 @@ from transposes import transpose, transposed_pair
 from written import written
 
 from autotune.backends.native import NativeBackend
-from autotune.ir.expressions import (
-    IntExpr,
-    const,
-)
+from autotune.ir.expressions import IntExpr, const
 from autotune.ir.workloads import (
     Workload,
     attention,

@@ -23,13 +23,7 @@ from tensor_products import turned_gemm
 from autotune.backends.cuda import CudaBackend
 from autotune.backends.cuda_compilers import find_cuda_compiler
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.workloads import (
-    Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    gemm,
-)
+from autotune.ir.workloads import Workload, batch_matmul, conv2d, dense, gemm
 from autotune.lower.instructions.warpgroups import SHARE
 from autotune.lower.kernels import print_kernels
 from autotune.lower.linear import Linear

@@ -7,12 +7,7 @@ import pytest
 from attrs import evolve
 
 from autotune.errors import InvalidValueError
-from autotune.ir.workloads import (
-    Workload,
-    conv2d,
-    dense,
-    gemm,
-)
+from autotune.ir.workloads import Workload, conv2d, dense, gemm
 from autotune.models import ModelContext
 from autotune.models.features.nest import pooled_features
 from autotune.models.pruning import PSA

@@ -3,46 +3,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attrs import evolve
+from made_workloads import TILED_WORKLOADS
 from workload_names import named
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import var
-from autotune.ir.workloads import (
-    Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    depthwise_conv2d,
-    elementwise,
-    gemm,
-    softmax,
-)
-from autotune.sketches import (
-    STEP_TYPES,
-    Candidate,
-    CandidateBatch,
-    OneOf,
-    Sketch,
-)
+from autotune.ir.workloads import Workload, elementwise, gemm
+from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, OneOf, Sketch
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.spaces.rules import ElementwiseRule, InlineRule
 from autotune.targets import preset
 from autotune.testing.search_space_suite import SearchSpaceFactory, SearchSpaceSuite
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
-WORKLOADS = (
-    gemm(m=64, n=64, k=64),
-    gemm(m=37, n=53, k=29),
-    gemm(m=1, n=1, k=1),
-    gemm(m=24, n=24, k=24, dtype="int8"),
-    batch_matmul(b=2, m=33, n=40, k=50),
-    dense(m=13, n=31, k=17),
-    conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1),
-    depthwise_conv2d(h=15, w=14, c=19, pad=1, stride=2),
-    softmax(m=5, n=7),
-    softmax(m=64, n=64),
-    elementwise(m=4, n=6),
-)
 
 
 def space_of(workload: Workload, target: str = "skylake-avx512-4core") -> SketchSpace:
@@ -50,7 +23,7 @@ def space_of(workload: Workload, target: str = "skylake-avx512-4core") -> Sketch
 
 
 class TestConformance(SearchSpaceSuite):
-    @pytest.fixture(params=WORKLOADS, ids=named)
+    @pytest.fixture(params=TILED_WORKLOADS, ids=named)
     def search_space_factory(self, request: pytest.FixtureRequest) -> SearchSpaceFactory:
         return lambda: space_of(request.param)
 
@@ -76,7 +49,7 @@ class LaterTiledSpace(TiledSpace):
 
 
 def tiled(of: type[SketchSpace] = TiledSpace) -> SketchSpace:
-    return of(WORKLOADS[0], preset("skylake-avx512-4core"), LIMITS)
+    return of(TILED_WORKLOADS[0], preset("skylake-avx512-4core"), LIMITS)
 
 
 class TestOverriddenSketches(SearchSpaceSuite):
@@ -86,7 +59,7 @@ class TestOverriddenSketches(SearchSpaceSuite):
 
 
 def test_a_subclass_that_has_other_sketches_proposes_no_others() -> None:
-    space, whole = tiled(), space_of(WORKLOADS[0])
+    space, whole = tiled(), space_of(TILED_WORKLOADS[0])
     assert 0 < len(space.sketches()) < len(whole.sketches())
     assert 0 < space.count() < whole.count()
     batch = space.sample(200, np.random.default_rng(0))
@@ -101,7 +74,7 @@ def test_a_subclass_that_has_other_sketches_proposes_no_others() -> None:
 
 
 def test_the_version_of_a_subclass_is_part_of_the_version() -> None:
-    own = space_of(WORKLOADS[0]).version
+    own = space_of(TILED_WORKLOADS[0]).version
     assert own.startswith("12.")
     assert tiled().version == "12+3" + own[2:]
     assert tiled(LaterTiledSpace).version == "12+3+4" + own[2:]
@@ -109,7 +82,7 @@ def test_the_version_of_a_subclass_is_part_of_the_version() -> None:
 
 def test_the_version_is_that_of_the_sketches() -> None:
     """Equal where the sketches are, and another where a constraint of one of them is."""
-    workload = WORKLOADS[0]
+    workload = TILED_WORKLOADS[0]
     assert space_of(workload).version == space_of(workload).version
     limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")
     versions = {

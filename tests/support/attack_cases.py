@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["sampled"]
-
 
 def sampled(
     cases: Mapping[str, Any] | Iterable[str],

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESEARCH", "benchmark_scripts"]
-
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 RESEARCH = BENCHMARKS.with_name("research")
 

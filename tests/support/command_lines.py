@@ -10,18 +10,6 @@ from toy_parts import REFERENCE_BACKEND, TOY_SPACE, InProcessMeasurer
 
 from autotune.measure import MeasurerContext
 
-__all__ = [
-    "IN_PROCESS",
-    "PARTS",
-    "TUNE",
-    "Command",
-    "Done",
-    "ScriptedMeasurer",
-    "commands",
-    "refused",
-    "tune_square",
-]
-
 PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", "random")
 IN_PROCESS = ("--measurer", "command_lines:ScriptedMeasurer")
 """Candidates are neither built nor run: their latencies are those of the reference backend."""

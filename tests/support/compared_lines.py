@@ -7,8 +7,6 @@ from typing import Any
 
 from autotune.evaluation.compare import Budget, ComparedWorkload, Contender, Piece, Plan
 
-__all__ = ["plan_of", "run_line", "turns_line"]
-
 Found = Sequence[tuple[int, float, float]]
 
 

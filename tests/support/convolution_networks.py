@@ -11,8 +11,6 @@ from network_graphs import drawn
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, Window, constant, evaluate, input_value
 
-__all__ = ["convolved", "networks", "same_outputs", "weights"]
-
 
 def weights(shape: Sequence[int], dtype: str = "float32", seed: int = 0) -> Value:
     """A constant of random elements; floats are of the order of 0.3."""

@@ -8,8 +8,6 @@ from written import written
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 
-__all__ = ["convolution"]
-
 
 def convolution(
     *,

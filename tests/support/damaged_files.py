@@ -11,23 +11,6 @@ from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import open_database
 from autotune.testing.sample_records import sample_baseline, sample_record, sample_run
 
-__all__ = [
-    "FILE_DAMAGES",
-    "INVALID_BASELINE",
-    "IN_FILE",
-    "LOG_DAMAGES",
-    "PAGE",
-    "RECORDS",
-    "ROUND",
-    "ROUNDS",
-    "Truth",
-    "check",
-    "flip_log",
-    "killed_files",
-    "log_of",
-    "sound_file",
-]
-
 PAGE = 4096
 """Bytes of a page."""
 RECORDS = 500

@@ -9,14 +9,6 @@ from written import written
 
 from autotune.ir.workloads import Workload
 
-__all__ = [
-    "adaptive_pooling",
-    "fractional_convolution",
-    "grouped_convolution",
-    "multiplied_channels",
-    "shared_factor",
-]
-
 
 def grouped_convolution(
     extent: int = 6, groups: int = 2, inside: int = 3, out: int = 16, stride: int = 1

@@ -21,8 +21,6 @@ from autotune.store.records import Record
 from autotune.targets import Target
 from autotune.testing.reference_backend import ReferenceBackend
 
-__all__ = ["DyingBackend", "DyingImporter"]
-
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGSEGV)

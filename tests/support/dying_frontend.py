@@ -11,8 +11,6 @@ from autotune.errors import InvalidValueError
 from autotune.networks import LoadOptions, NetworkProgram
 from autotune.testing.reference_frontend import ReferenceFrontend, three_layers
 
-__all__ = ["DyingFrontend"]
-
 
 class DyingFrontend(ReferenceFrontend):
     """Reads any ``.onnx`` file as the same model, if it survives it."""

@@ -19,8 +19,6 @@ from autotune.targets import Target, detect_cpu
 from autotune.targets.processors import missing_features
 from autotune.testing.programs import request_for
 
-__all__ = ["assembly", "emulated", "emulated_text"]
-
 _TYPES = {"c_ubyte": "i8", "c_long": "i64", "c_void_p": "ptr"}
 _DECLARED = re.compile(r"^declare .* @(llvm\.x86\.[\w.]+)\(.*\)$", re.MULTILINE)
 _LANES = {"256": 8, "512": 16}

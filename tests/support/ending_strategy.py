@@ -8,8 +8,6 @@ from pathlib import Path
 from autotune.search.strategies import RandomStrategy
 from autotune.sketches import Candidate
 
-__all__ = ["Ending"]
-
 
 class Ending(RandomStrategy):
     """Ends it at its third request, unless the file ``ended`` is there."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
+
+from process_facts import becomes_true, running
 
 from autotune.measure.engines import Fingerprint, Machine, Reply
 from autotune.testing.engine_suite import EngineHost
@@ -85,19 +85,6 @@ def current(host: EngineHost, machine: Machine) -> Machine:
     return next(alike, machine)
 
 
-def are_gone(pids: set[int], seconds: float = 300.0) -> bool:
+def are_gone(pids: set[int]) -> bool:
     """Tell whether all these processes end in time; one that waits to be reaped has ended."""
-    end = time.monotonic() + seconds
-    while any(_runs(pid) for pid in pids):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)
-    return True
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z" and os.path.exists(f"/proc/{pid}")
+    return becomes_true(lambda: not running(pids))

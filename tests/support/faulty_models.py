@@ -15,8 +15,6 @@ import ctypes
 import json
 import logging
 import os
-import signal
-import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,41 +30,13 @@ from autotune.models.cost import CostModel, RandomCostModel, check_model
 from autotune.models.pruning import PruningModel
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
-
-__all__ = [
-    "FAULTS",
-    "FAULTY_COST_MODEL",
-    "FAULTY_PRUNING_MODEL",
-    "FAULT_VARIABLE",
-    "FaultyCostModel",
-    "FaultyPruningModel",
-]
+from autotune.testing.reference_backend import MISCONDUCT
 
 FAULT_VARIABLE = "AUTOTUNE_MODEL_FAULT"
 FAULTY_COST_MODEL = "faulty_models:FaultyCostModel"
 FAULTY_PRUNING_MODEL = "faulty_models:FaultyPruningModel"
 
 _SPOILS = ("nan", "shape")
-
-
-def _hang() -> None:
-    time.sleep(86_400)
-
-
-def _exhaust_memory() -> None:
-    blocks = []
-    while True:
-        blocks.append(bytearray(1 << 26))
-
-
-def _write_garbage() -> None:
-    """Write what is no message to every pipe of this process."""
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            if stat.S_ISFIFO(os.fstat(int(name)).st_mode):
-                os.write(int(name), b"garbage" * 10)
-        except OSError:  # closed meanwhile, or the end for reading
-            continue
 
 
 def _raise() -> None:
@@ -84,12 +54,9 @@ def _warn() -> None:
 FAULTS: Mapping[str, Callable[[], object]] = MappingProxyType(
     {
         "segfault": lambda: ctypes.string_at(0),
-        "exit": lambda: os._exit(3),
-        "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-        "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
-        "hang": _hang,
-        "memory": _exhaust_memory,
-        "garbage": _write_garbage,
+        **{name: MISCONDUCT[name] for name in ("exit", "kill", "stop")},
+        "hang": lambda: time.sleep(86_400),
+        **{name: MISCONDUCT[name] for name in ("memory", "garbage")},
         "exception": _raise,
         "refusal": _refuse,
         "warning": _warn,

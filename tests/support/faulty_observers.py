@@ -10,18 +10,6 @@ from collections.abc import Mapping
 from autotune.measure.observers import Availability, Observer
 from autotune.plugins import Context
 
-__all__ = [
-    "Counting",
-    "EndsWhenMade",
-    "Exits",
-    "HangsInBuild",
-    "HangsInRun",
-    "HangsWhenMade",
-    "KillsItself",
-    "Missing",
-    "Raises",
-]
-
 
 class Counting(Observer):
     """Counts what it has observed, and says in which process."""

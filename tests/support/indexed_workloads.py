@@ -13,8 +13,6 @@ from written import written
 
 from autotune.ir.workloads import Workload
 
-__all__ = ["INDEXED_WORKLOADS", "chosen_elements", "embedding_bag", "gathered_product"]
-
 
 def embedding(index: str = "int64") -> Workload:
     return written(

@@ -19,19 +19,6 @@ from autotune.ir.workloads import (
     softmax,
 )
 
-__all__ = [
-    "DRAWN_WORKLOADS",
-    "REDUCED_FIRST",
-    "ROUND_TRIPS",
-    "SMALL_WORKLOADS",
-    "TINY_WORKLOADS",
-    "VARIED_WORKLOADS",
-    "gram",
-    "root_mean_square",
-    "sum_of_halves",
-    "two_products",
-]
-
 SMALL_WORKLOADS = {
     "gemm": gemm(m=17, n=33, k=29),
     "gemm-one": gemm(m=1, n=1, k=1),
@@ -187,6 +174,24 @@ DRAWN_WORKLOADS = st.one_of(
     st.builds(batch_matmul, b=st.integers(1, 3), m=_FEW, n=_FEW, k=_FEW),
 )
 """Every builder, as small, at random lengths."""
+
+TILED_WORKLOADS = (
+    gemm(m=64, n=64, k=64),
+    gemm(m=37, n=53, k=29),
+    gemm(m=1, n=1, k=1),
+    gemm(m=24, n=24, k=24, dtype="int8"),
+    gemm(m=2, n=64, k=256),
+    batch_matmul(b=2, m=33, n=40, k=50),
+    dense(m=13, n=31, k=17),
+    conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1),
+    conv2d(h=9, w=9, ci=2, co=6, dilation=2, stride=3),
+    depthwise_conv2d(h=15, w=14, c=19, pad=1, stride=2),
+    softmax(m=5, n=7),
+    softmax(m=16, n=512),
+    elementwise(m=4, n=6),
+    elementwise(m=3, n=101),
+)
+"""Every builder, of which some have room for tiles of all levels and others for none."""
 
 ROUND_TRIPS = {
     "gemm": gemm(m=7, n=1, k=5),

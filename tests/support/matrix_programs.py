@@ -13,8 +13,6 @@ from autotune.ir.workloads import reference_outputs
 from autotune.measure.validation import error_bound, relative_bound
 from autotune.targets import Target
 
-__all__ = ["ONE_OR_MORE", "RIGHT", "WRONG", "check", "outcome_of"]
-
 ONE_OR_MORE = [
     pytest.param(1, marks=pytest.mark.slow, id="one"),
     pytest.param(3, marks=pytest.mark.long, id="more"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from autotune.testing.reference_frontend import REFERENCE_FRONTEND
 
-__all__ = ["BENCH_MODEL", "BUILD_MODEL", "MODEL", "MODEL_TASKS", "TUNE_MODEL"]
-
 MODEL = (
     "autotune.testing.reference_frontend:three_layers",
     *("--frontend", REFERENCE_FRONTEND, "--threads", "1"),

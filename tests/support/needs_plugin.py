@@ -12,15 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from needs import (
-    MACHINE,
-    PACKAGES,
-    ROOT,
-    is_here,
-    marks_in_file,
-    named_in_file,
-    needs_of_file,
-)
+from needs import MACHINE, PACKAGES, ROOT, is_here, marks_in_file, named_in_file, needs_of_file
 from selections import (
     Facts,
     all_selections,

@@ -14,8 +14,6 @@ from autotune.networks.graph import Graph, Value, constant, evaluate, input_valu
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.targets import Target, detect_cpu
 
-__all__ = ["INTEGERS", "SPECIAL", "check_compiled", "drawn", "folded", "numbers"]
-
 Array = NDArray[Any]
 Build = Callable[..., Value | Sequence[Value]]
 

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
-__all__ = ["graph_of", "model_of"]
-
 
 def graph_of(
     nodes: Sequence[Any],

@@ -32,8 +32,6 @@ from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.readers.onnx import OnnxNetwork, read_onnx
 from autotune.targets import detect_cpu
 
-__all__ = ["Case", "Verdict", "cases", "compiled", "excluded", "judge"]
-
 Run = Callable[[Graph, Mapping[str, Any]], dict[str, Any]]
 
 _KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")

@@ -11,8 +11,6 @@ import autotune
 from autotune.ir.workloads import Workload, random_inputs, reference_outputs
 from autotune.measure.validation import expectations, mismatch
 
-__all__ = ["check_answers_from_records"]
-
 
 def check_answers_from_records(
     first: Any, second: Any, workload: Workload, folder: Path, **settings: Any

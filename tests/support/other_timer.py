@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["Other", "other_process"]
-
 _HOLDER = """
 import sys, time
 from pathlib import Path

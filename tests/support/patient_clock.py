@@ -7,8 +7,6 @@ import time
 
 from process_facts import states_below
 
-__all__ = ["PatientClock"]
-
 _LONGEST_STEP = 0.1
 """Seconds that pass at most between two readings: a host that was held up is not late, either."""
 

@@ -40,8 +40,6 @@ from autotune.networks.plan.cpu_network import FRAME, HostTable, array_at, writt
 from autotune.networks.plan.planning import plan_graph
 from autotune.runtime.plan import Call, Copy, HostCall, Operand, Place, Plan, leaves
 
-__all__ = ["graphs", "numpy_plan", "recurrence", "run_plan", "values_for"]
-
 Array = NDArray[Any]
 POISON = 0xA5
 GUARD = 256

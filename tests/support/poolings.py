@@ -6,8 +6,6 @@ from written import written
 
 from autotune.ir.workloads import Workload
 
-__all__ = ["average_pooling"]
-
 
 def average_pooling(
     extent: int = 9,

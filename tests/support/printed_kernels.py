@@ -12,8 +12,6 @@ from autotune.lower.kernels import PrintedKernels
 from autotune.nest import derive_nest
 from autotune.sketches import Candidate
 
-__all__ = ["is_right", "program_of"]
-
 
 def program_of(candidate: Candidate, printed: PrintedKernels) -> Program:
     """The kernels of a candidate with inputs."""

@@ -30,16 +30,6 @@ from autotune.spaces import SketchSpace
 from autotune.targets import Target, detect_cpu, preset
 from autotune.testing.programs import check_candidate, sample_candidates
 
-__all__ = [
-    "BUILDERS",
-    "TARGETS",
-    "ParallelSuite",
-    "PrintedSuite",
-    "channels_first",
-    "drawn",
-    "examples",
-]
-
 
 def channels_first(channels: int, image: int, taps: int, stride: int, pad: int) -> Workload:
     """A convolution of each channel with its bias, as networks have it before their layout.

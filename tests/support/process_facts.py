@@ -16,6 +16,11 @@ def session_members(leader: int) -> list[int]:
     ]
 
 
+def running(pids: set[int]) -> set[int]:
+    """Those of these processes that have not ended."""
+    return {pid for pid, (state, _, _) in _facts().items() if pid in pids and state not in "ZX"}
+
+
 def zombies_of(parent: int) -> list[int]:
     """Children of a process that have ended and wait to be reaped."""
     return [pid for pid, (state, of, _) in _facts().items() if of == parent and state in "ZX"]

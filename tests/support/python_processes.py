@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["python_environment", "run_python", "start_python"]
-
 
 def python_environment(**variables: str | None) -> dict[str, str]:
     """The variables of this process and its import path, with these instead or as well.

@@ -14,8 +14,6 @@ from autotune.networks.graph import Graph, Value, Window, constant, evaluate, in
 from autotune.networks.passes.pipeline import GraphPass
 from autotune.targets import Target, preset
 
-__all__ = ["MACHINE", "check_equal", "labels", "random_graphs", "weights"]
-
 MACHINE: Target = preset("znver4").with_cores(2)
 _SHAPES = ((2, 3, 4), (1, 4, 6), (2, 1, 4, 5), (6, 4), (4,))
 _UNARY = ("tanh", "abs", "neg", "sigmoid", "floor")

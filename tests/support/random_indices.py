@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 
 from autotune.ir.expressions import IntExpr, const, var
 
-__all__ = ["AXES", "quasi_affine"]
-
 AXES = ("i", "j", "k")
 
 

@@ -11,8 +11,6 @@ from autotune.measure.engines.ray_engine import RayCluster
 from autotune.measure.engines.supervised import Node, OnEvent, Supervised
 from autotune.measure.engines.supervisor import SupervisorSetup
 
-__all__ = ["FaultyRayCluster"]
-
 
 class FaultyRayCluster(RayCluster):
     """A cluster that does what a test asks for.

@@ -8,8 +8,6 @@ from xml.etree import ElementTree
 
 from attrs import define, field
 
-__all__ = ["ReadPage", "ReadTable", "read_page"]
-
 _VOID = ("meta", "img")
 _SVG = "data:image/svg+xml;base64,"
 

@@ -21,22 +21,6 @@ from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate
 from autotune.spaces.parameters import Parameter
 
-__all__ = [
-    "FIRST_ONES",
-    "PARAMETERS",
-    "Failing",
-    "FirstOnes",
-    "cache_entry",
-    "kernel_tuner_cache",
-    "made_run",
-    "permuted_run",
-    "small_space",
-    "small_table",
-    "t1_data",
-    "t4_data",
-    "t4_result",
-]
-
 PARAMETERS = (
     Parameter("block", (1, 2, 4, 8, 16, 32)),
     Parameter("tile", (1, 2, 3, 4, 5)),

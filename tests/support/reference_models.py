@@ -5,13 +5,7 @@ from __future__ import annotations
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads.builders import elementwise, gemm
 from autotune.testing.reference_backend import SIMULATED_NATIVE, SimulatedNativeBackend
-from autotune.testing.reference_frontend import (
-    ReferenceFrontend,
-    ReferenceLayer,
-    ReferenceModel,
-)
-
-__all__ = ["NativeFrontend", "first", "second", "tune_model"]
+from autotune.testing.reference_frontend import ReferenceFrontend, ReferenceLayer, ReferenceModel
 
 _PRODUCT = gemm(m=16, n=16, k=16)
 

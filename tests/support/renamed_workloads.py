@@ -10,8 +10,6 @@ from attrs import evolve
 from autotune.ir.workloads import Stage, Workload
 from autotune.ir.workloads.canonical import Names
 
-__all__ = ["other_names", "respelled", "reordered"]
-
 
 def other_names(workload: Workload, seed: int) -> Names:
     """Random names, among them some that mean another tensor or axis of the workload."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
@@ -18,26 +18,26 @@ UNABLE = "rival_backends:UnableBackend"
 BREAKING = "rival_backends:BreakingBackend"
 
 
-class _Scaled(Executable):
-    def __init__(self, inner: Executable, factor: float) -> None:
-        self._inner = inner
-        self._factor = factor
+class Retimed(Executable):
+    """A program that says other times: ``seconds`` of a call and a number of runs."""
+
+    def __init__(self, inner: Executable, seconds: Callable[[BoundCall, int], float]) -> None:
+        self._inner, self._seconds = inner, seconds
         self.digest = inner.digest
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
-        return _ScaledCall(self._inner.bind(inputs, outputs), self._factor)
+        return _RetimedCall(self._inner.bind(inputs, outputs), self._seconds)
 
 
-class _ScaledCall(BoundCall):
-    def __init__(self, inner: BoundCall, factor: float) -> None:
-        self._inner = inner
-        self._factor = factor
+class _RetimedCall(BoundCall):
+    def __init__(self, inner: BoundCall, seconds: Callable[[BoundCall, int], float]) -> None:
+        self._inner, self._seconds = inner, seconds
 
     def run(self) -> None:
         self._inner.run()
 
     def time(self, number: int) -> float:
-        return self._inner.time(number) * self._factor
+        return self._seconds(self._inner, number)
 
     def outputs(self) -> list[Array]:
         return self._inner.outputs()
@@ -54,7 +54,7 @@ class SlowBackend(ReferenceBackend):
     """Programs that take a third longer."""
 
     def compile(self, lowered: LoweredProgram) -> Executable:
-        return _Scaled(super().compile(lowered), 4 / 3)
+        return Retimed(super().compile(lowered), lambda call, n: call.time(n) * 4 / 3)
 
 
 class UnableBackend(ReferenceBackend):

@@ -11,8 +11,6 @@ from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import Target
 from autotune.targets.target import Cache
 
-__all__ = ["layer_norm", "pipelined", "rms_norm", "scaled_rows", "with_small_cache"]
-
 
 def rms_norm(m: int, n: int) -> Workload:
     """``X / sqrt(sum(X * X))`` of each row."""

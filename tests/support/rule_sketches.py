@@ -18,26 +18,6 @@ from autotune.spaces.rules import generate_sketches
 from autotune.targets import Target, preset
 from autotune.testing.programs import check_nest
 
-__all__ = [
-    "COLUMNS",
-    "DEPTH",
-    "EVERY_PACKING",
-    "LIMITS",
-    "NOT_BLOCKED",
-    "ROWS",
-    "ROW_FUSIONS",
-    "TARGET",
-    "check_facts",
-    "check_reference",
-    "domains",
-    "lacking",
-    "load",
-    "of_kind",
-    "sketches",
-    "step_text",
-    "steps_of",
-]
-
 TARGET = preset("skylake-avx512-4core")
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")

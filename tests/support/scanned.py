@@ -10,8 +10,6 @@ from written import written
 
 from autotune.ir.workloads import Workload, cumsum
 
-__all__ = ["ACCUMULATED", "SCANS", "scan", "scanned_between"]
-
 ACCUMULATED: Mapping[str, Any] = {
     "add": np.add,
     "mul": np.multiply,

@@ -26,8 +26,6 @@ from autotune.measure.engines import (
 )
 from autotune.measure.engines.ledger import JobLedger
 
-__all__ = ["Answer", "Mischief", "ScriptedEngine", "fingerprint", "machine"]
-
 Answer = tuple[float, Reply]
 """Seconds after which a reply comes, and the reply."""
 

@@ -19,8 +19,6 @@ from autotune.process.channel import Message
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.store.records import Outcome
 
-__all__ = ["Machine", "Program", "Session", "drifting", "session", "steady", "toy_candidate"]
-
 Slowdown = Callable[[float], float]
 _Found = TypeVar("_Found")
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from autotune.lower.elementary import MAX_ERRORS
 
-__all__ = ["ARGUMENTS", "SPECIAL", "check_errors", "exact"]
-
 Singles = NDArray[np.float32]
 
 SPECIAL: Singles = np.array(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from autotune.ir.workloads import Workload
 from autotune.testing.reference_backend import ReferenceBackend
 
-__all__ = ["LEAST_SECONDS", "SLOW_UNTUNED", "SlowUntuned"]
-
 SLOW_UNTUNED = "slow_untuned:SlowUntuned"
 LEAST_SECONDS = 0.5
 

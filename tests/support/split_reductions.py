@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from written import written
 
-from autotune.ir.workloads import (
-    Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    gemm,
-)
-
-__all__ = ["SPLIT_ACROSS_BLOCKS", "SPLIT_REDUCTIONS", "norm", "reduction", "weighted_sums"]
+from autotune.ir.workloads import Workload, batch_matmul, conv2d, dense, gemm
 
 
 def reduction(

@@ -6,8 +6,6 @@ from written import written
 
 from autotune.ir.workloads import Workload
 
-__all__ = ["rows_product", "turned_gemm"]
-
 
 def rows_product(dtype: str, m: int, n: int, k: int) -> Workload:
     """``C[i, j] = sum(A[i, k] * B[j, k])`` with sums of float32, of bytes of int32."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["thinned"]
-
 
 def thinned(cases: Iterable[Any], step: int, slow_step: int = 1) -> list[Any]:
     """Parameters for pytest: the first of every ``step`` is tried at every change.

@@ -7,8 +7,6 @@ import textwrap
 from needs import skip_here
 from python_processes import run_python
 
-__all__ = ["COUNT_THREADS", "in_fresh_process", "seconds_spun", "with_program"]
-
 # Binds a program for THREADS threads of the backend BACKEND to `call`.
 _PROGRAM = """
     import importlib, os, sys, threading, time

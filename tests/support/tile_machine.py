@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from autotune.sketches.intrinsics.tile_registers import REQUEST
 
-__all__ = ["INTRINSICS", "TileMachine", "has_tiles"]
-
 _REGISTERS, _ROWS, _ROW_BYTES = 8, 16, 64
 _BYTE, _WORD, _POINTER = ctypes.c_uint8, ctypes.c_int64, ctypes.c_void_p
 _MOVE = (_BYTE, _POINTER, _WORD)

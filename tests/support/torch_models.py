@@ -14,8 +14,6 @@ from autotune.ir.element_types import element_type
 from autotune.networks.graph import evaluate
 from autotune.networks.readers.torch import TorchNetwork, read_torch
 
-__all__ = ["Called", "check_read", "computed", "plain"]
-
 
 class Called(nn.Module):
     """A function as a module."""

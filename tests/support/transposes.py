@@ -6,8 +6,6 @@ from written import written
 
 from autotune.ir.workloads import Workload
 
-__all__ = ["transpose", "transposed_pair"]
-
 
 def transpose(rows: int, columns: int, dtype: str = "float32") -> Workload:
     """``Y[i, j] = X[j, i]``, with ``X`` of [rows, columns]."""

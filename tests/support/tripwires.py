@@ -10,8 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CALLABLES", "trip_wires"]
-
 CALLABLES = (
     "tripwire:spring",
     "this:x",

@@ -15,11 +15,7 @@ from python_processes import start_python
 
 from autotune.store.records import Record, Run
 from autotune.store.sqlite import open_database
-from autotune.testing.reference_backend import (
-    SCRIPT_VARIABLE,
-    SCRIPTED_NATIVE,
-    SIMULATED_NATIVE,
-)
+from autotune.testing.reference_backend import SCRIPT_VARIABLE, SCRIPTED_NATIVE, SIMULATED_NATIVE
 
 PATIENCE = 300.0
 """Seconds after which a process that gets nowhere is a failure."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["on_cpus"]
-
 _STATEMENT = re.compile(r"asm volatile\((.*?)\);", re.DOTALL)
 _GUARD = re.compile(r"#define (AUTOTUNE_(?:WGMMA|BULK)\w*)")
 _OPERAND = re.compile(r'"([+=]?\w)"\(([^()]*)\)')

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from autotune.ir.workloads import Workload
 
-__all__ = ["named"]
-
 
 def named(workload: Workload) -> str:
     """Its name and the values of its parameters."""

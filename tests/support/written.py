@@ -31,8 +31,6 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 
-__all__ = ["written"]
-
 _TENSOR = re.compile(r"\s*(\w+)\[([^\]]*)\](?::\s*(\w+))?\s*(?:,|$)")
 _STAGE = re.compile(
     r"\s*(\w+)\[([^\];]*);?([^\]]*)\](?::\s*(\w+))?\s*(\+|\*|max|min|)=\s*(.*)", re.S

@@ -7,13 +7,7 @@ from made_workloads import TINY_WORKLOADS
 from workload_names import named
 
 from autotune.ir.expressions import const
-from autotune.ir.workloads import (
-    Workload,
-    conv2d,
-    depthwise_conv2d,
-    gemm,
-    softmax,
-)
+from autotune.ir.workloads import Workload, conv2d, depthwise_conv2d, gemm, softmax
 from autotune.sketches import STEP_TYPES, Accumulate, Candidate, Pack, Tile
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset

@@ -35,12 +35,7 @@ from autotune.backends import (
     time_native_call,
 )
 from autotune.backends.backend import Array
-from autotune.errors import (
-    AutotuneError,
-    InvalidValueError,
-    UnknownNameError,
-    UnsupportedWorkload,
-)
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir import element_types
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax

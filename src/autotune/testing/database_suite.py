@@ -227,12 +227,9 @@ class DatabaseSuite(DatabaseRuns):
                 database.append_record(sample_record(trial, latency))
             database.append_record(sample_record(4, status="wrong_result"))
             database.append_record(sample_record(5, 1e-9, key=evolve(KEY, compiler_version="2")))
-            best = database.best(RecordFilter(workload=gemm(m=8, n=8, k=8).digest, key=KEY))
-            assert best is not None
-            assert best.trial == 1
-            loose = database.best(RecordFilter())
-            assert loose is not None
-            assert loose.trial == 5
+            where = RecordFilter(workload=gemm(m=8, n=8, k=8).digest, key=KEY)
+            assert _trial(database.best(where)) == 1
+            assert _trial(database.best(RecordFilter())) == 5
 
     def test_what_was_timed_here_comes_before_claims(self, open_database: OpenDatabase) -> None:
         def marked(trial: int, latency: float, **marks: Any) -> Record:
@@ -244,10 +241,10 @@ class DatabaseSuite(DatabaseRuns):
 
         def best(database: Database, **where: Any) -> int | None:
             alike = {"workload": workload, "key": KEY, **where}
-            record = database.best(RecordFilter(**alike))
+            found = _trial(database.best(RecordFilter(**alike)))
             each = [record.trial for record in database.best_of_each(RecordFilter(**alike))]
-            assert each == ([] if record is None else [record.trial])
-            return None if record is None else record.trial
+            assert each == ([] if found is None else [found])
+            return found
 
         with open_database() as database:
             database.append_record(claim)
@@ -278,9 +275,7 @@ class DatabaseSuite(DatabaseRuns):
             database.append_record(sample_record(2, tile=4, status="crash"))
             database.append_record(sample_record(3, tile=4, status="timeout"))
             database.append_record(sample_record(4, tile=8))
-            found = database.lookup(digest, KEY)
-            assert found is not None
-            assert found.trial == 1
+            assert _trial(database.lookup(digest, KEY)) == 1
             assert database.lookup(digest, evolve(KEY, protocol="cold-1")) is None
             crashed = sample_record(5, tile=2, status="crash")
             database.append_record(crashed)
@@ -351,16 +346,10 @@ class DatabaseSuite(DatabaseRuns):
             database.append_record(sample_record(6, status="invalid", lowered="wrong"))
 
             def trial_of(program: str, workload: str = workload, key: MeasureKey = KEY) -> Any:
-                found = database.lookup_program(program, workload, key)
-                return None if found is None else found.trial
+                return _trial(database.lookup_program(program, workload, key))
 
-            assert [trial_of(name) for name in ("one", "two", "three", "machine", "wrong")] == [
-                0,
-                2,
-                3,
-                2,
-                6,
-            ]
+            found = [trial_of(name) for name in ("one", "two", "three", "machine", "wrong")]
+            assert found == [0, 2, 3, 2, 6]
             assert trial_of("none") is None
             assert trial_of("one", "0" * 16) is None
             assert trial_of("one", key=evolve(KEY, threads=1)) is None
@@ -382,9 +371,7 @@ class DatabaseSuite(DatabaseRuns):
             assert outcomes[0] == wrong
             assert outcomes[1] == evolve(wrong, duplicate_of=digest)
             assert outcomes[2] == elsewhere.outcome
-            best = database.best(RecordFilter(key=KEY))
-            assert best is not None
-            assert best.trial == 3
+            assert _trial(database.best(RecordFilter(key=KEY))) == 3
             assert database.lookup(digest, KEY) == evolve(winner, outcome=wrong)
             found = database.lookup_program("same", winner.candidate.sketch.workload.digest, KEY)
             assert found is not None
@@ -510,3 +497,7 @@ class DatabaseSuite(DatabaseRuns):
             two.append_record(sample_record(1))
             assert [record.trial for record in one.records()] == [0, 1]
             assert [record.trial for record in two.records()] == [0, 1]
+
+
+def _trial(record: Record | None) -> int | None:
+    return None if record is None else record.trial

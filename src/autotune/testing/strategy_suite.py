@@ -49,28 +49,21 @@ class StrategySuite:
         """Strategy options to run the suite with."""
         return {}
 
-    @pytest.fixture
-    def make(
-        self, strategy_factory: StrategyFactory, options: Mapping[str, Any]
-    ) -> Callable[..., Strategy]:
-        """Makes a strategy for a space and a seed."""
+    @pytest.fixture(autouse=True)
+    def _given(self, strategy_factory: StrategyFactory, options: Mapping[str, Any]) -> None:
+        self.factory_, self.options_ = strategy_factory, options
 
-        def create(space: SearchSpace | None = None, seed: int = 0) -> Strategy:
-            space = ToySpace() if space is None else space
-            rng = np.random.default_rng(seed)
-            return strategy_factory(
-                StrategyContext(space, rng, RandomCostModel(ModelContext(seed=1)), options=options)
-            )
+    def make(self, space: SearchSpace | None = None, seed: int = 0) -> Strategy:
+        """A strategy for a space and a seed."""
+        space = ToySpace() if space is None else space
+        rng, scores = np.random.default_rng(seed), RandomCostModel(ModelContext(seed=1))
+        return self.factory_(StrategyContext(space, rng, scores, options=self.options_))
 
-        return create
+    def test_it_has_a_name(self) -> None:
+        assert isinstance(self.make().name, str) and self.make().name
 
-    def test_it_has_a_name(self, make: Callable[..., Strategy]) -> None:
-        assert isinstance(make().name, str) and make().name
-
-    def test_asked_candidates_are_feasible_and_never_repeat(
-        self, make: Callable[..., Strategy]
-    ) -> None:
-        space, strategy = ToySpace(), make()
+    def test_asked_candidates_are_feasible_and_never_repeat(self) -> None:
+        space, strategy = ToySpace(), self.make()
         seen: set[str] = set()
         for _ in range(5):
             asked = strategy.ask(16)
@@ -81,23 +74,19 @@ class StrategySuite:
             seen |= {candidate.digest for candidate in asked}
             strategy.tell([(candidate, toy_outcome(candidate)) for candidate in asked])
 
-    def test_asking_again_before_telling_does_not_repeat(
-        self, make: Callable[..., Strategy]
-    ) -> None:
-        strategy = make()
+    def test_asking_again_before_telling_does_not_repeat(self) -> None:
+        strategy = self.make()
         asked = [candidate.digest for _ in range(4) for candidate in strategy.ask(5)]
         assert len(set(asked)) == len(asked)
 
-    def test_asking_for_nothing_gives_nothing(self, make: Callable[..., Strategy]) -> None:
-        strategy, other = make(), make()
+    def test_asking_for_nothing_gives_nothing(self) -> None:
+        strategy, other = self.make(), self.make()
         assert strategy.ask(0) == []
         assert _digests(strategy.ask(4)) == _digests(other.ask(4))
 
-    def test_a_small_space_is_used_up_and_then_nothing_is_asked(
-        self, make: Callable[..., Strategy]
-    ) -> None:
+    def test_a_small_space_is_used_up_and_then_nothing_is_asked(self) -> None:
         space = ToySpace(extent=2)
-        strategy, asked = make(space), []
+        strategy, asked = self.make(space), []
         for _ in range(space.count() + 1):
             batch = strategy.ask(7)
             if not batch:
@@ -107,13 +96,13 @@ class StrategySuite:
         assert strategy.ask(7) == []
         assert len(set(asked)) == len(asked) <= space.count()
 
-    def test_an_empty_space_gives_nothing(self, make: Callable[..., Strategy]) -> None:
-        strategy = make(ToySpace(limit=0))
+    def test_an_empty_space_gives_nothing(self) -> None:
+        strategy = self.make(ToySpace(limit=0))
         assert strategy.ask(3) == []
         assert strategy.ask(3) == []
 
-    def test_a_part_of_the_outcomes_may_be_told(self, make: Callable[..., Strategy]) -> None:
-        strategy, seen = make(), []
+    def test_a_part_of_the_outcomes_may_be_told(self) -> None:
+        strategy, seen = self.make(), []
         for _ in range(3):
             asked = strategy.ask(8)
             seen += _digests(asked)
@@ -121,65 +110,59 @@ class StrategySuite:
             strategy.tell([(candidate, toy_outcome(candidate)) for candidate in asked[1::3]])
         assert len(set(seen)) == len(seen)
 
-    def test_outcomes_come_in_any_order_while_others_are_out(
-        self, make: Callable[..., Strategy]
-    ) -> None:
+    def test_outcomes_come_in_any_order_while_others_are_out(self) -> None:
         """Tell outcomes as several machines do: the same order gives the same candidates."""
-        asked, told = _stream(make(seed=3), order=0)
+        asked, told = _stream(self.make(seed=3), order=0)
         assert len(set(asked)) == len(asked) > len(told)
-        assert (asked, told) == _stream(make(seed=3), order=0)
+        assert (asked, told) == _stream(self.make(seed=3), order=0)
         assert told != asked[: len(told)], "nothing was out of order"
 
-    def test_outcomes_of_what_it_did_not_ask_for_do_no_harm(
-        self, make: Callable[..., Strategy]
-    ) -> None:
-        space, strategy = ToySpace(), make(seed=5)
+    def test_outcomes_of_what_it_did_not_ask_for_do_no_harm(self) -> None:
+        space, strategy = ToySpace(), self.make(seed=5)
         seeds = list(space.sample(4, np.random.default_rng(1)))
         strategy.tell([(candidate, toy_outcome(candidate)) for candidate in seeds])
-        other = make(seed=6)
+        other = self.make(seed=6)
         other.load_state(_through_json(strategy.state()))
         digests = _play(strategy, 4)
         assert len(set(digests)) == len(digests) > 0
         assert _play(other, 4) == digests
 
-    def test_failures_alone_do_no_harm(self, make: Callable[..., Strategy]) -> None:
-        strategy = make()
+    def test_failures_alone_do_no_harm(self) -> None:
+        strategy = self.make()
         for _ in range(3):
             asked = strategy.ask(8)
             assert asked
             strategy.tell([(c, Outcome("build_error", message="synthetic")) for c in asked])
 
-    def test_one_seed_gives_the_same_candidates(self, make: Callable[..., Strategy]) -> None:
-        assert _play(make(seed=3), 4) == _play(make(seed=3), 4)
+    def test_one_seed_gives_the_same_candidates(self) -> None:
+        assert _play(self.make(seed=3), 4) == _play(self.make(seed=3), 4)
 
     @pytest.mark.parametrize(("rounds", "told"), [(0, "some"), (1, "none"), (4, "all")])
-    def test_state_continues_exactly(
-        self, make: Callable[..., Strategy], rounds: int, told: str
-    ) -> None:
-        strategy = make(seed=5)
+    def test_state_continues_exactly(self, rounds: int, told: str) -> None:
+        strategy = self.make(seed=5)
         _play(strategy, rounds)
         pending = strategy.ask(6)
         outcomes = [(candidate, toy_outcome(candidate)) for candidate in pending]
         strategy.tell(outcomes[: {"all": 6, "some": 2, "none": 0}[told]])
-        other = make(seed=99)
+        other = self.make(seed=99)
         other.load_state(_through_json(strategy.state()))
         assert _through_json(other.state()) == _through_json(strategy.state())
         assert _play(other, 3) == _play(strategy, 3)
 
-    def test_state_of_an_untouched_strategy(self, make: Callable[..., Strategy]) -> None:
-        strategy, other = make(seed=5), make(seed=6)
+    def test_state_of_an_untouched_strategy(self) -> None:
+        strategy, other = self.make(seed=5), self.make(seed=6)
         other.load_state(_through_json(strategy.state()))
         assert _play(other, 3) == _play(strategy, 3)
 
-    def test_taking_the_state_changes_nothing(self, make: Callable[..., Strategy]) -> None:
-        strategy, other = make(), make()
+    def test_taking_the_state_changes_nothing(self) -> None:
+        strategy, other = self.make(), self.make()
         first = strategy.state()
         kept = json.dumps(first)
         assert _play(strategy, 3) == _play(other, 3)
         assert json.dumps(first) == kept, "a state must not change after it was taken"
 
-    def test_state_of_another_strategy_is_refused(self, make: Callable[..., Strategy]) -> None:
-        strategy = make()
+    def test_state_of_another_strategy_is_refused(self) -> None:
+        strategy = self.make()
         with pytest.raises(InvalidValueError):
             strategy.load_state({**strategy.state(), "strategy": "no such strategy"})
 

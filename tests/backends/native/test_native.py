@@ -23,12 +23,7 @@ from autotune.backends import (
 from autotune.backends.backend import Array, Executable
 from autotune.backends.native import NativeBackend
 from autotune.errors import UnsupportedTarget
-from autotune.ir.workloads import (
-    Workload,
-    gemm,
-    random_inputs,
-    reference_outputs,
-)
+from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs
 from autotune.sketches import Tensorize, baseline_candidate
 from autotune.sketches.intrinsics.tile_registers import REFUSED
 from autotune.targets import Target, detect_cpu, preset

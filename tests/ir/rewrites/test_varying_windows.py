@@ -8,15 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import (
-    Binary,
-    Constant,
-    IndexValue,
-    Load,
-    ScalarExpr,
-    Select,
-    var,
-)
+from autotune.ir.expressions import Binary, Constant, IndexValue, Load, ScalarExpr, Select, var
 from autotune.ir.rewrites.reductions import Reduction, stages_of, window_of, within_windows
 from autotune.ir.workloads import Axis, Tensor, Workload, reference_outputs
 

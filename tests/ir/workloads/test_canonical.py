@@ -11,16 +11,7 @@ from renamed_workloads import reordered, respelled
 from written import written
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import (
-    Binary,
-    Gather,
-    IndexValue,
-    Load,
-    ScalarExpr,
-    Unary,
-    var,
-)
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, gemm, softmax
+from autotune.ir.workloads import Workload, conv2d, gemm, softmax
 
 Made = tuple[str, int, int]
 """An operation, and the places of the tensors that it reads: inputs first, then stages."""
@@ -47,14 +38,12 @@ def plans(draw: st.DrawFn, whole: bool = True) -> Plan:
 
 def workload_of(plan: Plan) -> Workload:
     inputs, made, outputs = plan
-    names = [f"T{place}" for place in range(inputs + len(made))]
-    stages = []
-    for number, (op, *read) in enumerate(made, inputs):
-        left, right = (Load(names[place], (var("i"),)) for place in read)
-        output = Tensor(names[number], (4,), "float32")
-        stages.append(Stage(output, (Axis("i", 4),), Binary(op, left, right)))
-    given_inputs = tuple(Tensor(name, (4,), "float32") for name in names[:inputs])
-    return Workload("made", given_inputs, tuple(stages), tuple(names[at] for at in outputs))
+    stages = [
+        f"T{number}[i:4] = {op}(T{left}[i], T{right}[i])"
+        for number, (op, left, right) in enumerate(made, inputs)
+    ]
+    given_inputs = ", ".join(f"T{number}[4]" for number in range(inputs))
+    return written(given_inputs, *stages, outputs=" ".join(f"T{at}" for at in outputs))
 
 
 def are_alike(one: Plan, other: Plan) -> bool:
@@ -116,24 +105,14 @@ def test_what_nobody_needs_counts_too(one: Plan, other: Plan) -> None:
 
 
 def test_stages_that_nobody_needs_may_stand_anywhere() -> None:
-    i = (var("i"),)
-    axes = (Axis("i", 4),)
+    def made(last: str) -> Workload:
+        stages = "A[i:4] = exp(X[i])", "B[i:4] = log(Y[i])", "C[i:4] = abs(B[i])"
+        return written("X[4], Y[4], Z[4]", *stages, f"D[i:4] = abs({last}[i])", outputs="A")
 
-    def made(name: str, body: ScalarExpr) -> Stage:
-        return Stage(Tensor(name, (4,), "float32"), axes, body)
-
-    inputs = tuple(Tensor(name, (4,), "float32") for name in "XYZ")
-    stages = (
-        made("A", Unary("exp", Load("X", i))),
-        made("B", Unary("log", Load("Y", i))),
-        made("C", Unary("abs", Load("B", i))),
-        made("D", Unary("abs", Load("X", i))),
-    )
-    workload = Workload("unneeded", inputs, stages, ("A",))
+    workload = made("X")
     for seed in range(20):
         assert reordered(respelled(workload, seed), seed).digest == workload.digest
-    other = attrs.evolve(workload, stages=(*stages[:3], made("D", Unary("abs", Load("Y", i)))))
-    assert other.digest != workload.digest
+    assert made("Y").digest != workload.digest
 
 
 def changed() -> list[Workload]:
@@ -183,20 +162,10 @@ def test_every_change_of_structure_changes_the_digest() -> None:
 
 
 def test_what_is_read_where_data_says_is_renamed_too() -> None:
-    i, j = var("i"), var("j")
-
     def looked_up(table: str, ids: str, block: int = 4) -> Workload:
-        row = Load(ids, (i // block, j % block))
-        stage = Stage(
-            Tensor("Y", (8, 16), "float32"),
-            (Axis("i", 8), Axis("j", 16)),
-            Gather(table, (row, IndexValue(j))),
-        )
-        inputs = (
-            *(Tensor(name, (32, 16), "float32") for name in ("T", "U")),
-            *(Tensor(name, (4, 16), "int64") for name in ("I", "K")),
-        )
-        return Workload("look-up", inputs, (stage,), ("Y",))
+        body = f"{table}[{ids}[i // {block}, j % {block}], j]"
+        tables = "T[32, 16], U[32, 16], I[4, 16]: int64, K[4, 16]: int64"
+        return written(tables, f"Y[i:8, j:16] = {body}")
 
     workload = looked_up("T", "I")
     for seed in range(10):

@@ -8,32 +8,8 @@ from indexed_workloads import INDEXED_WORKLOADS
 from written import written
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.ir.expressions import (
-    Binary,
-    Cast,
-    Constant,
-    Gather,
-    IndexValue,
-    Load,
-    ScalarExpr,
-    Select,
-    Unary,
-    const,
-    var,
-)
-from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
-    draw_example,
-    gemm,
-    random_inputs,
-)
+from autotune.ir.workloads import Workload, draw_example, gemm, random_inputs
 from autotune.ir.workloads.inputs import index_inputs
-
-X = Load("X", (var("i"),))
-GIVEN = Load("I", (var("i"),))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "bool"])
@@ -50,18 +26,10 @@ def test_random_inputs(dtype: str) -> None:
         assert array.min() < low + 8 and array.max() > high - 8, "all bytes are there"
 
 
-def number(value: int) -> Constant:
-    return Constant(value, "int64")
-
-
-def gathering(*indices: ScalarExpr, stages: tuple[Stage, ...] = ()) -> Workload:
+def gathering(*indices: str, before: tuple[str, ...] = ()) -> Workload:
     """Reads of ``T`` [40] at every one of ``indices``, which read ``I`` [300]."""
-    body: ScalarExpr = Constant(0.0, "float32")
-    for index in indices:
-        body = Binary("add", body, Gather("T", (index,)))
-    stage = Stage(Tensor("Y", (300,), "float32"), (Axis("i", 300),), body)
-    inputs = (Tensor("T", (40,), "float32"), Tensor("I", (300,), "int64"))
-    return Workload("gather", inputs, (*stages, stage), ("Y",))
+    body = " + ".join(["0.0", *(f"T[{index}]" for index in indices)])
+    return written("T[40], I[300]: int64", *before, f"Y[i:300] = {body}")
 
 
 def drawn(workload: Workload) -> tuple[int, int]:
@@ -75,53 +43,35 @@ def drawn(workload: Workload) -> tuple[int, int]:
 
 
 def test_indices_are_drawn_from_all_that_are_in_range() -> None:
-    assert drawn(gathering(GIVEN)) == (0, 39)
-    wrapped = Select(Binary("lt", GIVEN, number(0)), Binary("add", GIVEN, number(40)), GIVEN)
-    assert drawn(gathering(wrapped)) == (0, 39)
-    assert drawn(gathering(GIVEN, Binary("add", GIVEN, number(15)))) == (0, 19)
+    assert drawn(gathering("I[i]")) == (0, 39)
+    assert drawn(gathering("I[i] + int64(40) if I[i] < int64(0) else I[i]")) == (0, 39)
+    assert drawn(gathering("I[i]", "I[i] + int64(15)")) == (0, 19)
     assert index_inputs(gemm(m=2, n=3, k=4), np.random.default_rng(0)) == {}
 
 
 def test_indices_that_a_stage_computes_are_in_range_too() -> None:
-    shifted = Stage(
-        Tensor("J", (300,), "int32"),
-        (Axis("i", 300),),
-        Cast("int32", Binary("add", GIVEN, number(30))),
-    )
-    assert drawn(gathering(Load("J", (var("i"),)), stages=(shifted,))) == (0, 9)
+    shifted = "J[i:300]: int32 = int32(I[i] + int64(30))"
+    assert drawn(gathering("J[i]", before=(shifted,))) == (0, 9)
 
 
 def test_reads_that_are_not_executed_may_be_anywhere() -> None:
-    first = Binary("lt", IndexValue(var("i")), IndexValue(const(1)))
-    zero = Constant(0.0, "float32")
-    beyond = Gather("T", (Binary("add", GIVEN, number(100)),))
-    stage = Stage(
-        Tensor("Y", (300,), "float32"),
-        (Axis("i", 300),),
-        Select(first, Gather("T", (GIVEN,)), Select(first, beyond, zero)),
-    )
-    inputs = (Tensor("T", (40,), "float32"), Tensor("I", (300,), "int64"))
-    assert drawn(Workload("guarded", inputs, (stage,), ("Y",)))[1] <= 39
+    body = "T[I[i]] if i < 1 else (T[I[i] + int64(100)] if i < 1 else 0.0)"
+    workload = written("T[40], I[300]: int64", f"Y[i:300] = {body}")
+    assert drawn(workload)[1] <= 39
 
 
 @pytest.mark.parametrize(
     "index",
-    [
-        Load("T", (var("i"),)),
-        Constant(1.0, "float32"),
-        Unary("sqrt", GIVEN),
-        Binary("mul", GIVEN, Constant(0.5, "float32")),
-        Select(Binary("lt", GIVEN, number(3)), GIVEN, Cast("float64", GIVEN)),
-    ],
+    ["T[i]", "1.0", "sqrt(I[i])", "I[i] * 0.5", "I[i] if I[i] < int64(3) else float64(I[i])"],
 )
-def test_indices_are_whole_numbers(index: ScalarExpr) -> None:
+def test_indices_are_whole_numbers(index: str) -> None:
     with pytest.raises(InvalidValueError, match="index 0 by which stage 'Y' reads 'T'"):
         gathering(index)
-    assert gathering(Cast("int64", index)).stages[0].gathers
+    assert gathering(f"int64({index})").stages[0].gathers
 
 
 def test_reads_beside_a_tensor_are_refused() -> None:
-    beyond = gathering(Binary("add", GIVEN, number(40)))
+    beyond = gathering("I[i] + int64(40)")
     with pytest.raises(UnsupportedWorkload, match="stage 'Y' reads beside 'T', also where all"):
         random_inputs(beyond, np.random.default_rng(0))
 
@@ -134,39 +84,23 @@ def test_names_do_not_matter_where_data_says_where_to_read(workload: Workload) -
     assert Workload.from_json(workload.to_json()) == workload
 
 
-def rows(body: ScalarExpr, dtype: str = "float32", combiner: str | None = "add") -> Workload:
-    """Rows of 40 elements of X; a reduction where there is a combiner."""
-    kind = "spatial" if combiner is None else "reduce"
-    axes = (Axis("j", 40), Axis("i", 10, kind))
-    shape = (40, 10) if combiner is None else (40,)
-    stage = Stage(Tensor("Y", shape, dtype), axes, body, combiner)
-    inputs = (Tensor("X", (40, 10), dtype), Tensor("D", (10,), "int32"))
-    return Workload("rows", inputs, (stage,), ("Y",))
-
-
-ROW = Load("X", (var("j"), var("i")))
+def rows(body: str, dtype: str = "float32", stage: str = "Y[j:40; i:10]: {} += {}") -> Workload:
+    """Rows of 40 elements of X, which are summed."""
+    return written(f"X[40, 10]: {dtype}, D[10]: int32", stage.format(dtype, body))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "body",
     [
-        Unary("sqrt", ROW),
-        Unary("log", ROW),
-        Binary("pow", ROW, Constant(0.5, "float32")),
+        "sqrt(X[j, i])",
+        "log(X[j, i])",
+        "X[j, i] ** 0.5",
         # The NaN is gone in the end.
-        Binary(
-            "max",
-            Constant(0.0, "float32"),
-            Select(
-                Binary("gt", Unary("rsqrt", ROW), Constant(0.0, "float32")),
-                Unary("rsqrt", ROW),
-                Constant(0.0, "float32"),
-            ),
-        ),
+        "max(0.0, rsqrt(X[j, i]) if rsqrt(X[j, i]) > 0.0 else 0.0)",
     ],
 )
-def test_examples_are_numbers_where_they_can_be(body: ScalarExpr, dtype: str) -> None:
+def test_examples_are_numbers_where_they_can_be(body: str, dtype: str) -> None:
     """Sums of hundreds of roots would be NaN all of them, whatever a program computes."""
     workload = rows(body, dtype)
     inputs, outputs = draw_example(workload, np.random.default_rng(0))
@@ -176,18 +110,17 @@ def test_examples_are_numbers_where_they_can_be(body: ScalarExpr, dtype: str) ->
 
 
 def test_examples_have_both_signs_where_that_is_right() -> None:
-    inputs, _ = draw_example(rows(Unary("exp", ROW)), np.random.default_rng(0))
-    plain = random_inputs(rows(Unary("exp", ROW)), np.random.default_rng(0))
+    inputs, _ = draw_example(rows("exp(X[j, i])"), np.random.default_rng(0))
+    plain = random_inputs(rows("exp(X[j, i])"), np.random.default_rng(0))
     np.testing.assert_array_equal(inputs["X"], plain["X"])
-    never = rows(Unary("sqrt", Binary("sub", ROW, Constant(2.0, "float32"))))
+    never = rows("sqrt(X[j, i] - 2.0)")
     assert (draw_example(never, np.random.default_rng(0))[0]["X"] < 0).any()
 
 
-@pytest.mark.parametrize("op", ["div", "mod"])
+@pytest.mark.parametrize("op", ["/", "%"])
 def test_nothing_is_divided_by_zero(op: str) -> None:
     """A processor ends the program that does."""
-    divisor = Load("D", (var("i"),))
-    for right in (divisor, Cast("int64", divisor)):
-        workload = rows(Binary(op, ROW, right), "int32", None)
+    for divisor in ("D[i]", "int64(D[i])"):
+        workload = rows(f"X[j, i] {op} {divisor}", "int32", "Y[j:40, i:10]: {} = {}")
         for seed in range(20):
             assert random_inputs(workload, np.random.default_rng(seed))["D"].all()

@@ -8,13 +8,11 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from poolings import average_pooling
+from written import written
 
-from autotune.ir.expressions import Binary, Constant, IndexValue, Load, Select, const, var
+from autotune.ir.expressions import Binary, Constant, IndexValue, Select, var
 from autotune.ir.workloads import (
-    Axis,
     Padding,
-    Stage,
-    Tensor,
     Workload,
     conv2d,
     gemm,
@@ -34,24 +32,16 @@ def test_what_is_found_is_what_numpy_pads(
     widths = margins[: len(extents)]
     if not any(map(any, widths)):
         widths[0] = (1, 0)
-    shape = tuple(low + n + high for n, (low, high) in zip(extents, widths, strict=True))
-    axes = tuple(Axis(f"a{place}", extent) for place, extent in enumerate(shape))
-    conditions = [
-        condition
-        for axis, n, (low, _) in zip(axes, extents, widths, strict=True)
-        for condition in (
-            Binary("ge", IndexValue(var(axis.name)), IndexValue(const(low))),
-            Binary("lt", IndexValue(var(axis.name)), IndexValue(const(low + n))),
-        )
+    places = [
+        (f"a{at}", low, n, high)
+        for at, (n, (low, high)) in enumerate(zip(extents, widths, strict=True))
     ]
-    inside = conditions[0]
-    for condition in conditions[1:]:
-        inside = Binary("and", inside, condition)
-    read = Load("X", tuple(var(it.name) - low for it, (low, _) in zip(axes, widths, strict=True)))
-    body = Select(inside, read, Constant(value, "float32"))
-    stage = Stage(Tensor("P", shape, "float32"), axes, body)
-    source = Tensor("X", tuple(extents), "float32")
-    workload = Workload("padding", (source,), (stage,), ("P",))
+    axes = ", ".join(f"{name}:{low + n + high}" for name, low, n, high in places)
+    inside = " and ".join(f"{it} >= {low} and {it} < {low + n}" for it, low, n, _ in places)
+    read = ", ".join(f"{name} - {low}" for name, low, _, _ in places)
+    source = f"X[{', '.join(map(str, extents))}]"
+    workload = written(source, f"P[{axes}] = X[{read}] if {inside} else {value}")
+    (stage,) = workload.stages
     found = padding_of_stage(stage, workload)
     assert found is not None and found.sizes == tuple(extents)
     given_array = np.random.default_rng(0).standard_normal(extents).astype(np.float32)

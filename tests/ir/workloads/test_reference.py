@@ -5,28 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from written import written
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import (
-    Binary,
-    Cast,
-    Constant,
-    IndexValue,
-    Load,
-    ScalarExpr,
-    Select,
-    Unary,
-    const,
-    var,
-)
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     attention,
     batch_matmul,
@@ -44,7 +30,6 @@ from autotune.ir.workloads import (
 from autotune.ir.workloads import reference as reference_module
 
 Array = NDArray[Any]
-at_i, at_k = var("i"), var("k")
 
 
 def run(workload: Workload, seed: int = 0) -> tuple[dict[str, Array], Array]:
@@ -199,28 +184,27 @@ def test_elementwise() -> None:
     np.testing.assert_allclose(output, np.maximum(x * z + x, 0) * 0.5, rtol=1e-6)
 
 
-def reduction(
-    combiner: str, dtype: str = "float32", axes: tuple[Axis, ...] | None = None
-) -> Workload:
+def reduction(combiner: str, dtype: str = "float32") -> Workload:
     """``Y[i] = combine over k of X[k, i]`` for 3 rows and 5 columns."""
-    axes = axes or (Axis("i", 5), Axis("k", 3, "reduce"))
-    stage = Stage(Tensor("Y", (5,), dtype), axes, Load("X", (at_k, at_i)), combiner)
-    return Workload("reduction", (Tensor("X", (3, 5), dtype),), (stage,), ("Y",))
+    return written(f"X[3, 5]: {dtype}", f"Y[i:5; k:3]: {dtype} {combiner}= X[k, i]")
+
+
+COMBINERS: dict[str, Any] = {"+": np.sum, "*": np.prod, "max": np.max, "min": np.min}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-@pytest.mark.parametrize("combiner", ["add", "mul", "max", "min"])
+@pytest.mark.parametrize("combiner", COMBINERS)
 def test_combiners(combiner: str, dtype: str) -> None:
     inputs, output = run(reduction(combiner, dtype))
-    function = {"add": np.sum, "mul": np.prod, "max": np.max, "min": np.min}[combiner]
-    np.testing.assert_allclose(output, function(inputs["X"], axis=0), rtol=1e-5)
+    np.testing.assert_allclose(output, COMBINERS[combiner](inputs["X"], axis=0), rtol=1e-5)
 
 
-@pytest.mark.parametrize("combiner", ["add", "max"])
+@pytest.mark.parametrize("combiner", ["+", "max"])
 def test_a_reduce_axis_may_come_first(combiner: str) -> None:
-    first = reduction(combiner, axes=(Axis("k", 3, "reduce"), Axis("i", 5)))
-    _, output = run(first)
-    np.testing.assert_array_equal(output, run(reduction(combiner))[1])
+    plain = reduction(combiner)
+    (stage,) = plain.stages
+    _, output = run(evolve(plain, stages=(evolve(stage, axes=stage.axes[::-1]),)))
+    np.testing.assert_array_equal(output, run(plain)[1])
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 40])
@@ -232,13 +216,11 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None
         np.testing.assert_array_equal(run(workload)[1], output)
 
 
-def pointwise(body: ScalarExpr, dtype: str = "float64") -> Workload:
+def pointwise(body: str, dtype: str = "float64") -> Workload:
     """A workload of one stage over ``i`` in range(8) that may read ``X``."""
-    stage = Stage(Tensor("Y", (8,), dtype), (Axis("i", 8),), body)
-    return Workload("pointwise", (Tensor("X", (8,), dtype),), (stage,), ("Y",))
+    return written(f"X[8]: {dtype}", f"Y[i:8]: {dtype} = {body}")
 
 
-X = Load("X", (at_i,))
 UNARY_FUNCTIONS: dict[str, Any] = {
     "neg": np.negative,
     "abs": np.abs,
@@ -257,7 +239,7 @@ UNARY_FUNCTIONS: dict[str, Any] = {
 @pytest.mark.parametrize("op", UNARY_FUNCTIONS)
 def test_functions(op: str) -> None:
     x = np.linspace(0.3, 2.7, 8)
-    output = reference_outputs(pointwise(Unary(op, X)), {"X": x})["Y"]
+    output = reference_outputs(pointwise(f"{op}(X[i])"), {"X": x})["Y"]
     np.testing.assert_allclose(output, UNARY_FUNCTIONS[op](x), rtol=1e-12)
 
 
@@ -281,33 +263,25 @@ def test_functions(op: str) -> None:
 )
 def test_operators(op: str, expected: Any) -> None:
     x = np.array([0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 1.5, 0.0])
-    body = Binary(op, X, Constant(1.5, "float64"))
-    output = reference_outputs(pointwise(body), {"X": x})["Y"]
+    output = reference_outputs(pointwise(f"{op}(X[i], 1.5)"), {"X": x})["Y"]
     np.testing.assert_allclose(output, expected(x).astype(np.float64))
 
 
 def test_integers_divide_towards_zero() -> None:
     x = np.arange(-4, 4, dtype=np.int32)
-    body = Binary("div", X, Constant(3, "int32"))
-    output = reference_outputs(pointwise(body, "int32"), {"X": x})["Y"]
+    output = reference_outputs(pointwise("X[i] / 3", "int32"), {"X": x})["Y"]
     np.testing.assert_array_equal(output, [-1, -1, 0, 0, 0, 0, 0, 1])
 
 
 def test_predicates_guard_what_is_out_of_bounds() -> None:
-    inside = Binary(
-        "and",
-        Binary("ge", IndexValue(at_i), IndexValue(const(2))),
-        Unary("not", Binary("gt", IndexValue(at_i), IndexValue(const(9)))),
-    )
-    shifted = Select(inside, Load("X", (at_i - 2,)), Constant(-1.0, "float64"))
+    shifted = "X[i - 2] if i >= 2 and not i > 9 else -1.0"
     x = np.arange(8.0)
     output = reference_outputs(pointwise(shifted), {"X": x})["Y"]
     np.testing.assert_array_equal(output, [-1, -1, 0, 1, 2, 3, 4, 5])
 
 
 def test_an_index_is_a_number() -> None:
-    body = Cast("float64", IndexValue(at_i * 3 + 1))
-    output = reference_outputs(pointwise(body), {"X": np.zeros(8)})["Y"]
+    output = reference_outputs(pointwise("float64(i * 3 + 1)"), {"X": np.zeros(8)})["Y"]
     np.testing.assert_array_equal(output, np.arange(8) * 3 + 1)
 
 
@@ -418,15 +392,11 @@ def test_one_operation_is_rounded_as_in_double_precision(
     op: str, pairs: list[tuple[float, float]]
 ) -> None:
     n = len(pairs)
-    here = (at_i,)
-    x, y, z = (Tensor(name, (n,), "float32") for name in "xyz")
-    stage = Stage(z, (Axis("i", n),), Binary(op, Load("x", here), Load("y", here)))
+    workload = written(f"x[{n}], y[{n}]", f"z[i:{n}] = {op}(x[i], y[i])")
     left, right = np.array(pairs, np.float32).T.copy()
     ufuncs = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
     with np.errstate(all="ignore"):
-        (found,) = reference_outputs(
-            Workload("w", (x, y), (stage,), ("z",)), {"x": left, "y": right}
-        ).values()
+        (found,) = reference_outputs(workload, {"x": left, "y": right}).values()
         wanted = ufuncs[op](left.astype(float), right.astype(float)).astype(np.float32)
     np.testing.assert_array_equal(found.view(np.uint32), wanted.view(np.uint32))
 
@@ -434,14 +404,11 @@ def test_one_operation_is_rounded_as_in_double_precision(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "bool"])
 def test_what_is_moved_keeps_its_bits(dtype: str) -> None:
     """NaN with other bits and zeros of both signs, too; parts of a tensor and its transpose."""
-    tensor = Tensor("x", (4, 6), dtype)
-    stored = tensor.element.dtype
+    moved = written(f"x[4, 6]: {dtype}", f"y[i:3, k:2]: {dtype} = x[k + 1, i * 2]")
+    stored = moved.tensors["x"].element.dtype
     bits = np.random.default_rng(0).integers(0, 256, 24 * stored.itemsize).astype(np.uint8)
     array = (bits % 2).astype(bool) if dtype == "bool" else bits.view(stored)
     array = array.reshape(4, 6)
-    body = Load("x", (at_k + 1, at_i * 2))
-    stage = Stage(Tensor("y", (3, 2), dtype), (Axis("i", 3), Axis("k", 2)), body)
-    moved = Workload("w", (tensor,), (stage,), ("y",))
     (found,) = reference_outputs(moved, {"x": array}).values()
     assert found.tobytes() == np.ascontiguousarray(array.T[::2, 1:3]).tobytes()
 

@@ -8,12 +8,7 @@ import pytest
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, Categorical, Ordinal
-from autotune.spaces.parameters import (
-    Parameter,
-    column_scale,
-    parameter_space,
-    recorded_space,
-)
+from autotune.spaces.parameters import Parameter, column_scale, parameter_space, recorded_space
 from autotune.spaces.parameters.parameter import Condition, parse_condition
 from autotune.spaces.parameters.parameter_space import translate
 

@@ -7,31 +7,14 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from attention_workloads import (
-    divided,
-    grouped,
-    transposed,
-    with_bias,
-    with_computed_keys,
-    with_epilogue,
-)
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_sketches import LIMITS, TARGET, check_facts, check_reference, load, of_kind, sketches
+from written import written
 
-from autotune.ir.expressions import (
-    Binary,
-    Cast,
-    Constant,
-    IndexValue,
-    ScalarExpr,
-    Select,
-    Unary,
-    var,
-)
+from autotune.ir.expressions import Binary, Cast, Constant, IndexValue, ScalarExpr, Unary, var
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.expressions.scalar import transform
 from autotune.ir.workloads import Workload, attention
 from autotune.ir.workloads.inputs import random_inputs
 from autotune.ir.workloads.reference import evaluate_body, reference_outputs
@@ -52,6 +35,72 @@ from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL, shown_columns
 from autotune.spaces.sketch_space import loosen
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
+
+SCORES = "A[b, i, j] * scale"
+BIASED = f"{SCORES} + B[b, i, j]"
+CAUSAL = f"{SCORES} if j <= i else unseen"
+EXPONENTIALS = "exp(X[b, i, j] - M[b, i])"
+EPILOGUE = "T[b:h, i:n, d:w] = tanh(Y[b, i, d])"
+
+
+def attending(
+    h: int = 1,
+    n: int = 8,
+    w: int = 16,
+    m: int = 0,
+    *,
+    scores: str = SCORES,
+    exponentials: str = EXPONENTIALS,
+    turned: str = "",
+    copies: int = 1,
+    group: int = 1,
+    computed: bool = False,
+    after: str = "",
+    **values: float,
+) -> Workload:
+    """An attention of ``h`` heads: ``n`` queries and ``m`` keys of width ``w``.
+
+    Args:
+        h: Heads of queries.
+        n: Queries.
+        w: Width of a head.
+        m: Keys; as many as queries by default.
+        scores: The body of the stage ``X``, which may read a bias ``B``.
+        exponentials: The body of the stage ``E``.
+        turned: Inputs whose last two dimensions are exchanged.
+        copies: Neighbouring heads of queries for each head of keys and values.
+        group: Heads of queries, along an axis of their own, for each head of keys and values.
+        computed: Whether a stage computes the keys point by point from an input.
+        after: A stage that reads the result.
+        values: Numbers in the bodies.
+    """
+    columns = {"Q": "n, w", "K": "m, w", "V": "m, w"}
+    reads = {"Q": "i, k", "K": "j, k", "V": "j, d"}
+    for name in turned:
+        for pairs in (columns, reads):
+            pairs[name] = ", ".join(reversed(pairs[name].split(", ")))
+    keys = f"h // copies, {columns['K']}"
+    inputs = f"Q[h, {columns['Q']}], {'L' if computed else 'K'}[{keys}]"
+    inputs += f", V[h // copies, {columns['V']}]" + (", B[h, n, m]" if "B[" in scores else "")
+    x, y, z = keys.split(", ")
+    stages = (
+        f"K[x:{x}, y:{y}, z:{z}] = tanh(L[x, y, z])" if computed else "",
+        f"A[b:h, i:n, j:m; k:w] += Q[b, {reads['Q']}] * K[b // copies, {reads['K']}]",
+        f"X[b:h, i:n, j:m] = {scores}",
+        "M[b:h, i:n; j:m] max= X[b, i, j]",
+        f"E[b:h, i:n, j:m] = {exponentials}",
+        "S[b:h, i:n; j:m] += E[b, i, j]",
+        "R[b:h, i:n, j:m] = E[b, i, j] / S[b, i]",
+        f"Y[b:h, i:n, d:w; j:m] += R[b, i, j] * V[b // copies, {reads['V']}]",
+        after,
+    )
+    texts = [inputs, *filter(None, stages)]
+    if group > 1:
+        texts = [it.replace("b:h,", "b:h, e:group,").replace("b, i", "b, e, i") for it in texts]
+        texts[0] = texts[0].replace("Q[h", "Q[h, group")
+    known = {"scale": w**-0.5, "unseen": -1e30, **values}
+    sizes = {"h": h, "n": n, "w": w, "m": m or n, "copies": copies, "group": group}
+    return written(*texts, **sizes, **known)
 
 
 def tiled(workload: Workload, limits: ScheduleLimits = LIMITS) -> Sketch | None:
@@ -78,15 +127,14 @@ def test_everything_but_the_packed_keys_is_inside_one_parallel_loop() -> None:
 
 
 def test_keys_that_heads_share_are_packed_once_for_all_of_them() -> None:
-    sketch = tiled(grouped(attention(h=2, n=64, d=32), 4))
+    sketch = tiled(attending(2, 64, 32, group=4))
     assert sketch is not None
     (packed,) = (it for it in derive_nest(sketch).statements if it.name == "K.pack")
     assert not any(".e" in loop.name for loop in packed.loops)
 
 
 def test_heads_may_share_keys_at_a_quotient() -> None:
-    workload = divided(attention(h=4, n=64, d=32), 2)
-    sketch = tiled(workload)
+    sketch = tiled(attending(4, 64, 32, copies=2))
     assert sketch is not None
     (packed,) = (it for it in derive_nest(sketch).statements if it.name == "K.pack")
     assert packed.loops[0].extent.value == 2  # heads of keys
@@ -96,14 +144,14 @@ def test_heads_may_share_keys_at_a_quotient() -> None:
     ("workload", "facts"),
     [
         (attention(h=1, n=8, d=16, m=32), "pack: K"),
-        (transposed(attention(h=1, n=8, d=16, m=32), "K"), "pack: K"),
+        (attending(m=32, turned="K"), "pack: K"),
         # Values are packed where they are not contiguous.
-        (transposed(attention(h=1, n=8, d=16, m=32), "V"), "pack: K V"),
-        (with_epilogue(attention(h=1, n=8, d=16)), "fuse_consumer: T"),
+        (attending(m=32, turned="V"), "pack: K V"),
+        (attending(after=EPILOGUE), "fuse_consumer: T"),
         # Sums of halves are rounded where a tile is written.
         (attention(h=1, n=4, d=16, m=32, dtype="bfloat16"), "fuse_consumer: O"),
-        (grouped(attention(h=2, n=64, d=32), 4), "parallel Y b.0 e.0 i.0"),
-        (with_computed_keys(attention(h=1, n=8, d=16)), "inline: K X"),
+        (attending(2, 64, 32, group=4), "parallel Y b.0 e.0 i.0"),
+        (attending(computed=True), "inline: K X"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
@@ -148,35 +196,32 @@ def test_scores_of_a_tile_fit_the_second_cache() -> None:
     assert max(found) * 2 * 4096 * 4 <= cache.size_bytes < 2 * max(found) * 2 * 4096 * 4
 
 
-def with_one_head_of_keys(workload: Workload) -> Workload:
-    return divided(workload, workload.tensors["Q"].shape[0])
-
-
-VARIANTS = (
-    lambda workload: workload,
-    with_one_head_of_keys,
-    with_epilogue,
-    with_bias,
-    with_computed_keys,
-)
-
-
 @settings(max_examples=settings.default.max_examples // 3)
 @given(
     st.tuples(st.integers(1, 2), st.integers(2, 20), st.integers(1, 3), st.integers(1, 4)),
     st.sampled_from(["Q", "K", "V"]),
-    st.sampled_from(VARIANTS),
+    st.sampled_from(["plain", "one head of keys", "bias", "computed keys", "epilogue"]),
     st.booleans(),
     st.integers(0, 2**32),
 )
 def test_tiles_compute_the_reference(
-    sizes: tuple[int, int, int, int], turned: str, variant: object, causal: bool, seed: int
+    sizes: tuple[int, int, int, int], turned: str, variant: str, causal: bool, seed: int
 ) -> None:
     """Of any number of heads and rows, and of half vectors of keys and of results."""
     heads, rows, widths, keys = sizes
     rows, columns = (8 * keys, 8 * keys) if causal else (rows, 4 * keys)
-    workload = attention(h=heads, n=rows, d=4 * widths, m=columns, causal=int(causal))
-    workload = variant(transposed(workload, turned))  # type: ignore[operator]
+    scores = CAUSAL if causal else SCORES
+    workload = attending(
+        heads,
+        rows,
+        4 * widths,
+        columns,
+        scores=f"({scores}) + B[b, i, j]" if variant == "bias" else scores,
+        turned=turned,
+        copies=heads if variant == "one head of keys" else 1,
+        computed=variant == "computed keys",
+        after=EPILOGUE if variant == "epilogue" else "",
+    )
     made = generate_sketches(workload, preset("haswell-2core"), LIMITS, BUILT_IN_RULES).sketches
     found = [sketch for sketch in made if sketch.name.split("+")[0] == ATTENTION_LABEL]
     assert bool(found) == (rows not in (17, 19))
@@ -201,7 +246,7 @@ def bounded(workload: Workload, limits: ScheduleLimits = LIMITS) -> set[str]:
 
 
 def masked(
-    offset: int = 0, lowest: float = -math.inf, n: int = 16, added: bool = False
+    offset: int = 0, lowest: float = -math.inf, n: int = 16, added: bool = False, **bodies: str
 ) -> Workload:
     """An attention in which a query sees keys up to ``offset`` behind it.
 
@@ -210,31 +255,15 @@ def masked(
         lowest: In place of what is hidden.
         n: Queries and keys.
         added: Whether an input is added to what is seen.
+        bodies: Other bodies of stages.
     """
-    workload = attention(h=1, n=n, d=16, causal=1)
-
-    def change(node: ScalarExpr) -> ScalarExpr | None:
-        if not isinstance(node, Select):
-            return None
-        seen = Binary("gt", IndexValue(var("i") + (offset + 1)), IndexValue(var("j")))
-        shown = Binary("add", node.on_true, load("B", "b", "i", "j")) if added else node.on_true
-        return Select(seen, shown, Constant(lowest, "float32"))
-
-    stages = tuple(evolve(it, body=transform(it.body, change)) for it in workload.stages)
-    (scores,) = (it.output for it in stages if it.name == "A")
-    inputs = (*workload.inputs, *((evolve(scores, name="B"),) if added else ()))
-    return evolve(workload, inputs=inputs, stages=stages, parameters={})
+    scores = f"({BIASED if added else SCORES}) if i + offset + 1 > j else lowest"
+    return attending(n=n, scores=scores, offset=offset, lowest=lowest, **bodies)
 
 
 def with_zeros(n: int = 16, added: bool = False) -> Workload:
     """Scores and exponentials that are zero where they are hidden, as in Relax's attention."""
-    workload = masked(n=n, lowest=0.0, added=added)
-    seen = Binary("le", IndexValue(var("j")), IndexValue(var("i")))
-    stages = tuple(
-        evolve(it, body=Select(seen, it.body, Constant(0.0, "float32"))) if it.name == "E" else it
-        for it in workload.stages
-    )
-    return evolve(workload, stages=stages)
+    return masked(0, 0.0, n, added, exponentials=f"{EXPONENTIALS} if j <= i else 0.0")
 
 
 @given(

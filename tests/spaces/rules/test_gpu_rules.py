@@ -8,21 +8,9 @@ import pytest
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import var
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads import (
-    Workload,
-    conv2d,
-    dense,
-    gemm,
-    softmax,
-)
+from autotune.ir.workloads import Workload, conv2d, dense, gemm, softmax
 from autotune.nest import derive_nest
-from autotune.sketches import (
-    STEP_TYPES,
-    AtMost,
-    Bind,
-    OneOf,
-    Sketch,
-)
+from autotune.sketches import STEP_TYPES, AtMost, Bind, OneOf, Sketch
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits
 from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.gpu_levels import block_threads, thread_counts, vector_widths

@@ -11,6 +11,7 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from made_workloads import TILED_WORKLOADS
 from rule_sketches import LIMITS, TARGET, check_reference, lacking
 from scanned import scan
 from split_reductions import SPLIT_REDUCTIONS
@@ -25,7 +26,6 @@ from autotune.ir.workloads import (
     conv2d,
     cumsum,
     dense,
-    depthwise_conv2d,
     elementwise,
     gemm,
     softmax,
@@ -43,22 +43,6 @@ from autotune.sketches import (
 from autotune.spaces import SketchSpace
 from autotune.targets import Target, preset, preset_names
 
-TILED = (
-    gemm(m=64, n=64, k=64),
-    gemm(m=37, n=53, k=29),
-    gemm(m=1, n=1, k=1),
-    gemm(m=24, n=24, k=24, dtype="int8"),
-    gemm(m=2, n=64, k=256),
-    batch_matmul(b=2, m=33, n=40, k=50),
-    dense(m=13, n=31, k=17),
-    conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1),
-    conv2d(h=9, w=9, ci=2, co=6, dilation=2, stride=3),
-    depthwise_conv2d(h=15, w=14, c=19, pad=1, stride=2),
-    softmax(m=5, n=7),
-    softmax(m=16, n=512),
-    elementwise(m=4, n=6),
-    elementwise(m=3, n=101),
-)
 ON_GPUS = (
     gemm(m=1, n=1000, k=4096),
     gemm(m=3, n=33, k=512, dtype="float64"),
@@ -83,7 +67,7 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize("workload", TILED, ids=named)
+@pytest.mark.parametrize("workload", TILED_WORKLOADS, ids=named)
 @pytest.mark.parametrize(
     "target", ["sse2-1core", "haswell", "skylake-avx512-2core", "zen4-64core", "a100"]
 )

@@ -13,17 +13,9 @@ from hypothesis import strategies as st
 from rule_sketches import LIMITS, TARGET, check_facts, check_reference, lacking, sketches, steps_of
 from written import written
 
-from autotune.ir.expressions import (
-    const,
-)
+from autotune.ir.expressions import const
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads import (
-    Workload,
-    conv1d,
-    conv2d,
-    conv3d,
-    depthwise_conv2d,
-)
+from autotune.ir.workloads import Workload, conv1d, conv2d, conv3d, depthwise_conv2d
 from autotune.nest import derive_nest
 from autotune.sketches import BoundLoop, Candidate, Tensorize
 from autotune.spaces import BUILT_IN_RULES, SketchSpace

@@ -11,12 +11,7 @@ from scanned import ACCUMULATED, scan, scanned_between
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload, cumsum, softmax
-from autotune.sketches import (
-    Candidate,
-    ChunkScan,
-    Sketch,
-    chunk_scan,
-)
+from autotune.sketches import Candidate, ChunkScan, Sketch, chunk_scan
 from autotune.spaces import BUILT_IN_RULES, SketchSpace
 from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.scan import CHUNKED_LABEL
