@@ -416,9 +416,9 @@ def function_text(
     emitter = LLVMEmitter()
     scope = emitter._open("").scope
     result = make(emitter, Value("%x", *operand))
-    kind = _of(result.dtype, result.lanes)
+    kind = emitter._of(result.dtype, result.lanes)
     lines = [*scope.text(), f"  ret {kind} {result.handle}"]
-    head = f"define {kind} @{name}({_of(*operand)} %x) alwaysinline nounwind"
+    head = f"define {kind} @{name}({emitter._of(*operand)} %x) alwaysinline nounwind"
     return *sorted(emitter._declared), "\n".join([f"{head} {{", *lines, "}\n"])
 
 
