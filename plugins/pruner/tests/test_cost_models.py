@@ -39,7 +39,7 @@ BATCH = ToySpace(64).sample(60, np.random.default_rng(9))
 
 def _make(model: type[RankingModel], **options: Any) -> RankingModel:
     context = ModelContext(target=TARGET, seed=1, options={"epochs": 3, **options})
-    return model(context)  # type: ignore[call-arg]
+    return model(context)
 
 
 def _ranked(model: RankingModel) -> float:
@@ -316,7 +316,7 @@ def test_without_weights_it_begins_with_random_ones() -> None:
 
 def ranking(cls: type[RankingModel], threads: int = 1, **options: Any) -> CostModelFactory:
     given = {"epochs": 4, **options}
-    return lambda: cls(ModelContext(target=TARGET, seed=3, threads=threads, options=given))  # type: ignore[call-arg]
+    return lambda: cls(ModelContext(target=TARGET, seed=3, threads=threads, options=given))
 
 
 @pytest.mark.parametrize(
