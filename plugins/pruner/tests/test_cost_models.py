@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from autotune_pruner.cost_models import MomentumPaCM, PaCM, TenSetMLP
 from autotune_pruner.networks import Weights
+from autotune_pruner.presets import pacm_cpu
 from autotune_pruner.programs import feature_version
 from autotune_pruner.ranking_model import RankingModel
-from autotune_pruner.trained import pacm_cpu
 from thinning import thinned
 from toy_outcomes import TARGET, crashes, group, rank_correlation, saved, told
 
