@@ -112,20 +112,6 @@ def test_reports_count_children_of_each_generation() -> None:
         assert report.sampler_seconds == 1.0
 
 
-def test_distinct_children_are_more_than_published_ones() -> None:
-    """Measured by the parents that children equal: what is published makes clones."""
-    likes = {}
-    for variant in ("ours", "head"):
-        options = {**SMALL, "variant": variant, "key_share": 1.0, "drop": "one"}
-        strategy = HeronStrategy(context(8, options=options))
-        play(strategy, 4)
-        reports = strategy.reports
-        likes[variant] = sum(it.like_a_parent for it in reports) / sum(
-            it.children for it in reports
-        )
-    assert likes["ours"] < likes["head"] / 2
-
-
 @pytest.mark.parametrize("infeasible", ["reject", "repair"])
 def test_infeasible_children_of_the_genetic_algorithm_are_counted(infeasible: str) -> None:
     options = {"infeasible": infeasible, "generations": 1, "parents": 200}

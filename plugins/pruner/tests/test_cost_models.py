@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from autotune_pruner.cost_models import MomentumPaCM, PaCM, TenSetMLP
 from autotune_pruner.networks import Weights
+from autotune_pruner.presets import pacm_cpu
 from autotune_pruner.programs import feature_version
 from autotune_pruner.ranking_model import RankingModel
-from autotune_pruner.trained import pacm_cpu
 from thinning import thinned
 from toy_outcomes import TARGET, crashes, group, rank_correlation, saved, told
 
@@ -39,7 +39,7 @@ BATCH = ToySpace(64).sample(60, np.random.default_rng(9))
 
 def _make(model: type[RankingModel], **options: Any) -> RankingModel:
     context = ModelContext(target=TARGET, seed=1, options={"epochs": 3, **options})
-    return model(context)  # type: ignore[call-arg]
+    return model(context)
 
 
 def _ranked(model: RankingModel) -> float:
@@ -316,7 +316,7 @@ def test_without_weights_it_begins_with_random_ones() -> None:
 
 def ranking(cls: type[RankingModel], threads: int = 1, **options: Any) -> CostModelFactory:
     given = {"epochs": 4, **options}
-    return lambda: cls(ModelContext(target=TARGET, seed=3, threads=threads, options=given))  # type: ignore[call-arg]
+    return lambda: cls(ModelContext(target=TARGET, seed=3, threads=threads, options=given))
 
 
 @pytest.mark.parametrize(

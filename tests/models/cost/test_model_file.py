@@ -54,10 +54,6 @@ def test_round_trip() -> None:
         assert saved.arrays[name].dtype == array.dtype
 
 
-def test_equal_models_give_equal_bytes() -> None:
-    assert _written().getvalue() == _written().getvalue()
-
-
 @pytest.mark.parametrize(
     ("model", "version", "message"),
     [

@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.models import ModelContext
-from autotune.plugins.options import read_options
 from autotune_pruner.networks import (
     NORMALISER,
     PaCMNetwork,
@@ -26,30 +24,17 @@ from autotune_pruner.training import History, recent_batches
 __all__ = ["MomentumPaCM", "PaCM", "TenSetMLP"]
 
 
-class OnlineRankingModel(RankingModel):
+class OnlineRankingModel(RankingModel[CostModelOptions]):
     """Learns after every round: now and then from all there is, otherwise a little.
 
     A full training begins with the weights it was given or with random ones, and computes the
     normaliser again in the latter case. It comes when there is ``growth`` times as much as at the
     last one, so that all of them together cost little more than the last. Other rounds continue
     with the current weights for a few steps on the new rows and a sample of the others.
-
-    Args:
-        context: The target that candidates are for, the seed of the first weights and of the order
-            of training data, threads of torch and of features (reproducible for a fixed number),
-            and options; see :class:`autotune_pruner.ranking_model.CostModelOptions`.
-
-    Raises:
-        InvalidValueError: an option is unknown or wrong.
-        UnknownNameError: there is no such fidelity.
     """
 
+    options_class = CostModelOptions
     _trained_rows: int
-
-    def __init__(self, context: ModelContext) -> None:
-        owner = f"cost model {self.name!r}"
-        self._options = read_options(owner, CostModelOptions, context.options)
-        super().__init__(context, self._options)
 
     def _learn(self, fresh: int) -> History:
         options = self._options
@@ -99,7 +84,7 @@ _BUFFERS = ("running_mean", "running_var")
 _COUNTER = "num_batches_tracked"
 
 
-class MomentumPaCM(RankingModel):
+class MomentumPaCM(RankingModel[MomentumOptions]):
     """Fine-tunes slow weights every few updates, and lets these follow a little.
 
     After every ``period``-th update a network starts from the slow weights, trains on all
@@ -109,24 +94,12 @@ class MomentumPaCM(RankingModel):
 
     As published, the normaliser is recomputed each time, although the slow weights were
     trained with another one, and buffers of batch normalisation are not blended.
-
-    Args:
-        context: The target that candidates are for, the seed of the first weights and of the order
-            of training data, threads of torch and of features (reproducible for a fixed number),
-            and options; see :class:`autotune_pruner.ranking_model.MomentumOptions`.
-
-    Raises:
-        InvalidValueError: an option is unknown or wrong.
-        UnknownNameError: there is no such fidelity.
     """
 
     name = "moa-pacm"
+    options_class = MomentumOptions
     network_name = "pacm"
     make_network: ClassVar[Callable[[], RankingNetwork]] = PaCMNetwork
-
-    def __init__(self, context: ModelContext) -> None:
-        self._options = read_options(f"cost model {self.name!r}", MomentumOptions, context.options)
-        super().__init__(context, self._options)
 
     def _learn(self, fresh: int) -> History | None:
         options = self._options

@@ -75,13 +75,13 @@ _PARTS = (
     PluginSpec(
         "trained_model",
         "pacm-cpu",
-        "autotune_pruner.trained:pacm_cpu",
+        "autotune_pruner.presets:pacm_cpu",
         "Weights of pacm and moa-pacm, trained on programs of 64 operators on one CPU core",
     ),
     PluginSpec(
         "trained_model",
         "pacm-cuda",
-        "autotune_pruner.trained:pacm_cuda",
+        "autotune_pruner.presets:pacm_cuda",
         "Weights of pacm and moa-pacm, trained on kernels of ten operators on an H100",
     ),
     *(

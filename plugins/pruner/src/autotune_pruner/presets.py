@@ -1,14 +1,20 @@
-"""Pruner and MoA-Pruner in their published modes, as far as there are parts for them."""
+"""Pruner and MoA-Pruner in their published modes, as far as there are parts for them, and weights.
+
+No torch is imported here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from autotune.plugins import Context
 from autotune.plugins.spec import Preset
 
 __all__ = [
     "moa_pruner_published",
+    "pacm_cpu",
+    "pacm_cuda",
     "pruner_finetune",
     "pruner_offline",
     "pruner_published",
@@ -86,3 +92,15 @@ pruner_finetune = _published(
     loaded="pacm-cpu",
 )
 """The same with a cost model that goes on learning from what it was trained to beforehand."""
+
+_DATA = Path(__file__).parent / "data"
+
+
+def pacm_cpu(_context: Context) -> Path:
+    """The file of weights for ``pacm`` and ``moa-pacm``, trained on one core of a CPU."""
+    return _DATA / "pacm-cpu.npz"
+
+
+def pacm_cuda(_context: Context) -> Path:
+    """The file of weights for ``pacm`` and ``moa-pacm``, trained on kernels of one H100."""
+    return _DATA / "pacm-cuda.npz"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from autotune.models.cost import (
     read_model,
     write_model,
 )
+from autotune.plugins.options import read_options
 from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import order_of
 from autotune.targets import Target
@@ -116,7 +117,10 @@ _FIT_EPOCHS = 30
 _PUBLISHED_EPOCHS = 50
 
 
-class RankingModel(TrainableCostModel):
+_Options = TypeVar("_Options", CostModelOptions, MomentumOptions)
+
+
+class RankingModel(TrainableCostModel, Generic[_Options]):
     """A cost model that ranks with a network.
 
     Until it has learned something or was given weights, it predicts zeros. After that its scores
@@ -124,13 +128,15 @@ class RankingModel(TrainableCostModel):
 
     Args:
         context: The target that candidates are for, the seed of the first weights and of the order
-            of training data, threads of torch and of features (reproducible for a fixed number).
-        options: Checked options.
+            of training data, threads of torch and of features (reproducible for a fixed number),
+            and options; see ``options_class``.
 
     Raises:
-        InvalidValueError: torch cannot use the device.
+        InvalidValueError: an option is unknown or wrong, or torch cannot use the device.
+        UnknownNameError: there is no such fidelity.
     """
 
+    options_class: ClassVar[type[Any]]
     network_name: ClassVar[str]
     make_network: ClassVar[Callable[[], RankingNetwork]]
 
@@ -142,7 +148,10 @@ class RankingModel(TrainableCostModel):
     _loaded: Weights | None
     _predictor: RankingNetwork | None
 
-    def __init__(self, context: ModelContext, options: CostModelOptions | MomentumOptions) -> None:
+    def __init__(self, context: ModelContext) -> None:
+        owner = f"cost model {self.name!r}"
+        options: _Options = read_options(owner, self.options_class, context.options)
+        self._options: _Options = options
         self._target = context.target
         self._seed = context.seed
         self._threads = context.threads
