@@ -17,7 +17,7 @@ def session_members(leader: int) -> list[int]:
 
 
 def running(pids: set[int]) -> set[int]:
-    """Those of these processes that have not ended."""
+    """Processes of these that have not ended."""
     return {pid for pid, (state, _, _) in _facts().items() if pid in pids and state not in "ZX"}
 
 

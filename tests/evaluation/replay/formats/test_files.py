@@ -144,7 +144,7 @@ def as_t4(data: Any) -> RecordedSpace:
 
 
 def as_t1(change: Mapping[str, Any]) -> Description:
-    """What is described, with other facts of the first parameter."""
+    """A described space with other facts of its first parameter."""
     data = t1_data()
     data["ConfigurationSpace"]["TuningParameters"][0].update(change)
     return read_t1(data, "n")
