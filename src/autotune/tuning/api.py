@@ -154,11 +154,15 @@ def run_tasks(
             stack.enter_context(CallWatch())
         shared = processes or stack.enter_context(RunProcesses(options))
         plan = resolve_run(given, options, shared.models, refused, fallen, shared.workers)
-        _warn_of_tasks(options.listeners, given, refused or {}, fallen or {})
+        _warn_of_tasks(options, given, refused or {}, fallen or {})
         if plan is None:
             return []
         stack.callback(plan.workers.close)
-        warn = _warn_all(options.listeners, [task.name for task in plan.tasks])
+        names = ", ".join(task.name for task in plan.tasks)
+
+        def warn(message: str) -> None:
+            options.tell(WarningRaised(names, message))
+
         for model in shared.models.values():
             model.on_warning = warn
         for message in plan.warnings:
@@ -176,7 +180,7 @@ def run_tasks(
 
 
 def _warn_of_tasks(
-    listeners: Sequence[EventListener],
+    options: TuneOptions,
     tasks: Sequence[Task],
     refused: Mapping[int, AutotuneError],
     fallen: Mapping[int, str],
@@ -187,8 +191,7 @@ def _warn_of_tasks(
         said[at] = f"it falls back to the compiler's own rules: {reason}"
     for position, text in sorted(said.items()):
         named = tasks[position].name or f"task {position + 1}"
-        for listener in listeners:
-            listener(WarningRaised(named, text))
+        options.tell(WarningRaised(named, text))
 
 
 def _prepared(meanwhile: Callable[[], Reserve], models: Iterable[ModelHost]) -> Reserve:
@@ -196,16 +199,6 @@ def _prepared(meanwhile: Callable[[], Reserve], models: Iterable[ModelHost]) -> 
     for model in models:
         model.wait_ready()
     return reserve
-
-
-def _warn_all(listeners: Sequence[EventListener], tasks: Sequence[str]) -> Callable[[str], None]:
-    """Tells every listener of a warning that is about all tasks."""
-
-    def warn(message: str) -> None:
-        for listener in listeners:
-            listener(WarningRaised(", ".join(tasks), message))
-
-    return warn
 
 
 Watching = Callable[[ListedTask], AbstractContextManager[Sequence[EventListener]]]

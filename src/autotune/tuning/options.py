@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from autotune.plugins.spec import PluginSpec, Preset
     from autotune.search.schedulers.task_scheduler import Objective
     from autotune.targets import Target
-    from autotune.tuning.events import EventListener
+    from autotune.tuning.events import Event, EventListener
 
 __all__ = [
     "DEFAULT_TRIALS",
@@ -509,6 +509,11 @@ class TuneOptions:
             return self.protocol.identity
         given = [f"{name}={value}" for name, value in sorted(measurer.options.items())]
         return "+".join([self.protocol.identity, measurer.name, *given])
+
+    def tell(self, event: Event) -> None:
+        """Call every listener with an event."""
+        for listener in self.listeners:
+            listener(event)
 
     def decisions(self, tasks: int) -> dict[str, Any]:
         """The options that decide which candidates a run of so many tasks proposes.

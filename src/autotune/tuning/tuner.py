@@ -39,7 +39,6 @@ from autotune.tuning.events import (
     AnsweredFromRecords,
     BackendsCompared,
     CheckpointSaved,
-    Event,
     RoundStarted,
     RunFailed,
     RunFinished,
@@ -90,11 +89,6 @@ class Tuner:
     def _budget_of_options(self) -> Budget:
         return Budget.of(self.plan.options, self.plan.programs)
 
-    def emit(self, event: Event) -> None:
-        """Tell every listener."""
-        for listener in self.plan.options.listeners:
-            listener(event)
-
     def results(self, run: Run, progress: Progress, own: OwnRecords | None) -> list[Result]:
         """Return a result per program, of which every listener is told.
 
@@ -103,14 +97,15 @@ class Tuner:
             progress: What it has done.
             own: Records of the run; None where it is answered from what is recorded.
         """
+        tell = self.plan.options.tell
         results = []
         for number, (task, log) in enumerate(zip(self.plan.tasks, progress.logs, strict=True)):
             result = self._result(run, progress, number, own)
             name, best = task.name, result.best
             if own is None:
-                self.emit(AnsweredFromRecords(run.run_id, name, len(log), best))
+                tell(AnsweredFromRecords(run.run_id, name, len(log), best))
             else:
-                self.emit(RunFinished(run.run_id, name, len(log), progress.reason, best))
+                tell(RunFinished(run.run_id, name, len(log), progress.reason, best))
             results.append(result)
         return joined_results(self.plan.tasks, results, progress.contests)
 
@@ -174,7 +169,7 @@ class Tuner:
             if is_open and self.database.claim_run(earlier, claimed):
                 return RunSession(self, earlier, checkpoint).run()
         if earlier is None and not fresh and (why := plan.older_run(self.database)):
-            self.emit(WarningRaised(", ".join(task.name for task in plan.tasks), why))
+            plan.options.tell(WarningRaised(", ".join(task.name for task in plan.tasks), why))
         run = plan.new_run(
             self.budget.recorded_trials, fresh=fresh, created=self.now(), network=self.network
         )
@@ -224,7 +219,7 @@ class RunSession:
             fresh=bool(run.options.get("fresh", plan.options.fresh)),
             watch=self._watch,
             guard=tuner.guard,
-            emit=tuner.emit,
+            emit=plan.options.tell,
             now=tuner.now,
             make_measurer=plan.make_measurer,
             own=own,
@@ -285,7 +280,7 @@ class RunSession:
                 self._close()
                 self._save("interrupted")
             run_id, trials = self._run.run_id, self._trials
-            self._tuner.emit(RunInterrupted(run_id, trials))
+            self._context.emit(RunInterrupted(run_id, trials))
             location = self._tuner.database.location
             raise TuningInterrupted(run_id, trials, location) from None
         except Exception as error:
@@ -294,7 +289,7 @@ class RunSession:
                 self._save("interrupted")
             if self._is_written:
                 why = f"{type(error).__name__}: {error}"
-                self._tuner.emit(RunFailed(self._run.run_id, self._trials, why))
+                self._context.emit(RunFailed(self._run.run_id, self._trials, why))
             raise
         finally:
             self._close()
@@ -319,7 +314,7 @@ class RunSession:
             self._outstanding = self._search.load_state(self._saved)
         for number, task in enumerate(self._tasks):
             space = task.run.space
-            tuner.emit(
+            self._context.emit(
                 RunStarted(
                     run_id=self._run.run_id,
                     task=task.run.name,
@@ -338,7 +333,7 @@ class RunSession:
                 )
             )
             if self._is_new and self._warm_starts and self._warm_starts[number]:
-                tuner.emit(WarmStarted(task.run.name, self._warm_starts[number]))
+                self._context.emit(WarmStarted(task.run.name, self._warm_starts[number]))
 
     def _start_warm(self) -> None:
         """Begin with what is recorded, and fix it: what others record later decides nothing."""
@@ -430,7 +425,7 @@ class RunSession:
         self._fill(window, task)
         while window.pending:
             before, missing = len(task.log), window.missing
-            self._tuner.emit(RoundStarted(task.run.name, self._search.rounds, before, missing))
+            self._context.emit(RoundStarted(task.run.name, self._search.rounds, before, missing))
             known = task.collect_known(before, missing, self._limit.search_is_over)
             window.arrive(known)
             self._look_after(task, before, [outcome for _, outcome in known])
@@ -507,7 +502,7 @@ class RunSession:
         self._use(task)
         tuner, before = self._tuner, len(task.log)
         size = min(len(current.asked), tuner.budget.left(self._trials))
-        tuner.emit(RoundStarted(task.run.name, self._search.rounds, before, size))
+        self._context.emit(RoundStarted(task.run.name, self._search.rounds, before, size))
         outcomes = task.collect(self._trials, self._limit.search_is_over)
         self._look_after(task, before, outcomes)
         return outcomes
@@ -551,7 +546,7 @@ class RunSession:
             trials = [len(task.log) - not_learnt for task in self._tasks]
             self._saved = self._search.state(trials, upcoming)
             progress = self._save("running")
-        tuner.emit(CheckpointSaved(self._run.run_id, self._trials, dict(progress.seconds)))
+        self._context.emit(CheckpointSaved(self._run.run_id, self._trials, dict(progress.seconds)))
 
     def _look_at_failures(self, task: TaskSession, before: int) -> None:
         """Warn of a run in which everything fails, and give up on a hopeless task.
@@ -563,7 +558,7 @@ class RunSession:
         task.given_up = gives_up(task.log, self._plan.options.patience)
         message = uniform_failure(task.log, before)
         if message is not None:
-            self._tuner.emit(WarningRaised(task.run.name, message))
+            self._context.emit(WarningRaised(task.run.name, message))
 
     def _use(self, task: TaskSession, needed: int = 1) -> None:
         """Have a task's measurer at hand, and not too many others.
@@ -620,7 +615,7 @@ class RunSession:
 
     def _compare_backends(self) -> str | None:
         """Time the winners of the backends that compete for a program, beside each other."""
-        tuner, plan, waiting = self._tuner, self._plan, {}
+        plan, waiting = self._plan, {}
         for name, positions in rivals(plan.tasks).items():
             competing = [self._tasks[position] for position in positions]
             pairs = [(task.run, task.log) for task in competing]
@@ -636,7 +631,7 @@ class RunSession:
                 contest = compare_backends(competing, plan.options.protocol, rng, self._watch)
                 self._contests[name] = contest
                 del waiting[name]
-                tuner.emit(BackendsCompared(name, contest))
+                self._context.emit(BackendsCompared(name, contest))
         return self._left_undone("not compared between backends", list(waiting))
 
     def _left_undone(self, what: str, names: Sequence[str]) -> str | None:
@@ -644,7 +639,7 @@ class RunSession:
         if not names:
             return None
         message = f"{TIME_OVER}: {what}, which the same call does"
-        self._tuner.emit(WarningRaised(", ".join(names), message))
+        self._context.emit(WarningRaised(", ".join(names), message))
         return TIME_OVER
 
     def _close(self) -> None:
