@@ -28,140 +28,126 @@ SCORING_ONLY = ("k80", "titanv", "v100")
 """Presets of GPUs that current CUDA toolkits no longer compile for: to score candidates with."""
 
 
-@frozen
-class Gpu:
+def _tera(**rates: float) -> dict[str, float]:
+    return {dtype: rate * 1e12 for dtype, rate in rates.items()}
+
+
+def _gpu(
+    name: str,
+    architecture: str,
+    multiprocessors: int,
+    clock: float,
+    bandwidth: float,
+    caches: tuple[int, int],
+    shared: int,
+    registers: int,
+    threads: int,
+    blocks: int,
+    peak_flops: Mapping[str, float],
+    tensor_peak_flops: Mapping[str, float],
+    tensor_core_shapes: tuple[tuple[int, int, int], ...],
+) -> Target:
     """A GPU model, per die.
 
-    Attributes:
+    The shared memory of a block is what it has without asking for more when it is launched:
+    48 KiB on every model.
+
+    Args:
         name: What people call it.
         architecture: NVIDIA's name of its compute capability: `"sm_80"`.
         multiprocessors: Streaming multiprocessors.
         clock: Boost clock in cycles/s.
         bandwidth: bytes/s of device memory.
-        l1: Bytes of L1 cache and shared memory together, of one multiprocessor.
-        l2: Bytes of L2 cache.
+        caches: Bytes of L1 cache and shared memory together, of one multiprocessor, and of L2.
         shared: Bytes of shared memory of one multiprocessor.
         registers: 32-bit registers of one multiprocessor.
         threads: Threads that one multiprocessor can hold.
         blocks: Blocks that one multiprocessor can hold.
-        peak_flops: flop/s by dtype without tensor cores; a multiply-add counts as two.
+        peak_flops: As of `Target`, like those below.
         tensor_peak_flops: flop/s by dtype of the operands on tensor cores.
         tensor_core_shapes: (m, n, k) of the matrix instructions of a warp.
     """
-
-    name: str
-    architecture: str
-    multiprocessors: int
-    clock: float
-    bandwidth: float
-    l1: int
-    l2: int
-    shared: int
-    registers: int
-    threads: int
-    blocks: int
-    peak_flops: Mapping[str, float]
-    tensor_peak_flops: Mapping[str, float]
-    tensor_core_shapes: tuple[tuple[int, int, int], ...]
-
-
-def _tera(**rates: float) -> dict[str, float]:
-    return {dtype: rate * 1e12 for dtype, rate in rates.items()}
-
-
-def _a100(name: str, bandwidth: float) -> Gpu:
-    return Gpu(
-        *(name, "sm_80", 108, 1.41e9, bandwidth, 192 * KIB, 40 * MIB),
-        *(164 * KIB, 65536, 2048, 32),
-        _tera(float64=9.746, float32=19.49, float16=77.97, bfloat16=38.98, int32=19.49),
-        _tera(float64=19.49, float16=311.9, bfloat16=311.9, int8=623.7, uint8=623.7),
-        ((16, 8, 8), (16, 8, 16)),
+    return Target(
+        kind="cuda",
+        name=name,
+        vector_bytes=WIDEST_ACCESS,
+        processor=architecture,
+        caches=(Cache(1, caches[0], False, LINE), Cache(2, caches[1], True, LINE)),
+        memory_bandwidth=bandwidth,
+        peak_flops=peak_flops,
+        tensor_peak_flops=tensor_peak_flops,
+        clock=clock,
+        multiprocessors=multiprocessors,
+        shared_memory_bytes=48 * KIB,
+        shared_memory_per_multiprocessor=shared,
+        registers_per_block=65536,
+        registers_per_multiprocessor=registers,
+        max_threads_per_block=1024,
+        max_threads_per_multiprocessor=threads,
+        max_blocks_per_multiprocessor=blocks,
+        warp_size=WARP,
+        warp_schedulers=4,
+        tensor_core_shapes=tensor_core_shapes,
     )
 
 
-def _hopper(name: str, bandwidth: float) -> Gpu:
-    return Gpu(
-        *(name, "sm_90", 132, 1.98e9, bandwidth, 256 * KIB, 50 * MIB),
-        *(228 * KIB, 65536, 2048, 32),
-        _tera(float64=33.45, float32=66.91, float16=133.8, bfloat16=133.8, int32=33.45),
-        _tera(float64=66.91, float16=989.4, bfloat16=989.4, int8=1978.9, uint8=1978.9),
-        ((16, 8, 8), (16, 8, 16)),
-    )
-
-
+_A100 = _gpu(
+    *("a100", "sm_80", 108, 1.41e9, 1935e9, (192 * KIB, 40 * MIB)),
+    *(164 * KIB, 65536, 2048, 32),
+    _tera(float64=9.746, float32=19.49, float16=77.97, bfloat16=38.98, int32=19.49),
+    _tera(float64=19.49, float16=311.9, bfloat16=311.9, int8=623.7, uint8=623.7),
+    ((16, 8, 8), (16, 8, 16)),
+)
+_H100 = _gpu(
+    *("h100", "sm_90", 132, 1.98e9, 3.35e12, (256 * KIB, 50 * MIB)),
+    *(228 * KIB, 65536, 2048, 32),
+    _tera(float64=33.45, float32=66.91, float16=133.8, bfloat16=133.8, int32=33.45),
+    _tera(float64=66.91, float16=989.4, bfloat16=989.4, int8=1978.9, uint8=1978.9),
+    ((16, 8, 8), (16, 8, 16)),
+)
 GPUS = (
     # One of the two dies of the board: a CUDA device is one die.
-    Gpu(
-        *("k80", "sm_37", 13, 0.875e9, 240e9, 16 * KIB, 1536 * KIB),
+    _gpu(
+        *("k80", "sm_37", 13, 0.875e9, 240e9, (16 * KIB, 1536 * KIB)),
         *(112 * KIB, 131072, 2048, 16),
         _tera(float64=1.456, float32=4.368, int32=0.728),
         {},
         (),
     ),
-    Gpu(
-        *("titanv", "sm_70", 80, 1.455e9, 652.8e9, 128 * KIB, 4608 * KIB),
+    _gpu(
+        *("titanv", "sm_70", 80, 1.455e9, 652.8e9, (128 * KIB, 4608 * KIB)),
         *(96 * KIB, 65536, 2048, 32),
         _tera(float64=7.45, float32=14.9, float16=29.8, int32=14.9),
         _tera(float16=119.2),
         ((8, 8, 4),),
     ),
-    Gpu(
-        *("v100", "sm_70", 80, 1.53e9, 900e9, 128 * KIB, 6 * MIB),
+    _gpu(
+        *("v100", "sm_70", 80, 1.53e9, 900e9, (128 * KIB, 6 * MIB)),
         *(96 * KIB, 65536, 2048, 32),
         _tera(float64=7.834, float32=15.67, float16=31.33, int32=15.67),
         _tera(float16=125.3),
         ((8, 8, 4),),
     ),
-    Gpu(
-        *("t4", "sm_75", 40, 1.59e9, 320e9, 96 * KIB, 4 * MIB),
+    _gpu(
+        *("t4", "sm_75", 40, 1.59e9, 320e9, (96 * KIB, 4 * MIB)),
         *(64 * KIB, 65536, 1024, 16),
         _tera(float64=0.2544, float32=8.141, float16=16.28, int32=8.141),
         _tera(float16=65.13, int8=130.3, uint8=130.3),
         ((16, 8, 8),),
     ),
-    _a100("a100", 1935e9),
-    _a100("a100_40", 1555e9),
+    _A100,
+    evolve(_A100, name="a100_40", memory_bandwidth=1555e9),
     # The 64 GB module at its highest power.
-    Gpu(
-        *("orin", "sm_87", 16, 1.3e9, 204.8e9, 192 * KIB, 4 * MIB),
+    _gpu(
+        *("orin", "sm_87", 16, 1.3e9, 204.8e9, (192 * KIB, 4 * MIB)),
         *(164 * KIB, 65536, 1536, 16),
         _tera(float64=0.0832, float32=5.325, float16=10.65, bfloat16=5.325, int32=2.662),
         _tera(float16=42.6, bfloat16=42.6, int8=85.2, uint8=85.2),
         ((16, 8, 8), (16, 8, 16)),
     ),
-    _hopper("h100", 3.35e12),
-    _hopper("h200", 4.8e12),
+    _H100,
+    evolve(_H100, name="h200", memory_bandwidth=4.8e12),
 )
-
-
-def gpu_target(gpu: Gpu) -> Target:
-    """Returns the target that describes one GPU.
-
-    The shared memory of a block is what it has without asking for more when it is launched:
-    48 KiB on every model.
-    """
-    return Target(
-        kind="cuda",
-        name=gpu.name,
-        vector_bytes=WIDEST_ACCESS,
-        processor=gpu.architecture,
-        caches=(Cache(1, gpu.l1, False, LINE), Cache(2, gpu.l2, True, LINE)),
-        memory_bandwidth=gpu.bandwidth,
-        peak_flops=gpu.peak_flops,
-        tensor_peak_flops=gpu.tensor_peak_flops,
-        clock=gpu.clock,
-        multiprocessors=gpu.multiprocessors,
-        shared_memory_bytes=48 * KIB,
-        shared_memory_per_multiprocessor=gpu.shared,
-        registers_per_block=65536,
-        registers_per_multiprocessor=gpu.registers,
-        max_threads_per_block=1024,
-        max_threads_per_multiprocessor=gpu.threads,
-        max_blocks_per_multiprocessor=gpu.blocks,
-        warp_size=WARP,
-        warp_schedulers=4,
-        tensor_core_shapes=gpu.tensor_core_shapes,
-    )
 
 
 DEFAULT_CORES = 4
@@ -204,7 +190,7 @@ def preset(name: str) -> Target:
         UnknownNameError: There is no such preset.
     """
     if name in _GPU_OF_NAME:
-        return gpu_target(_GPU_OF_NAME[name])
+        return _GPU_OF_NAME[name]
     match = re.fullmatch(r"(.+?)(?:-([1-9]\d{0,3})core)?", name)
     stem, count = (match[1], match[2]) if match else (name, None)
     found = _PROCESSOR_OF_NAME.get(_ALIASES.get(stem, stem))
@@ -321,7 +307,7 @@ def name_of_tvm_target(text: str) -> str | None:
     """
     tag = _TAG.fullmatch(text)
     if tag is not None:
-        return _gpu(text)
+        return _name_of_gpu(text)
     if text == "llvm":
         return "cpu"
     if text.startswith("{"):
@@ -377,8 +363,8 @@ def _from_json(text: str) -> tuple[str, dict[str, str]]:
 def _cuda(text: str, attributes: Mapping[str, str]) -> str:
     model, architecture = attributes.get("model"), attributes.get("arch")
     if model is not None and model != "unknown":
-        name = _gpu(model)
-        own = next(gpu.architecture for gpu in GPUS if gpu.name == name)
+        name = _name_of_gpu(model)
+        own = next(gpu.processor for gpu in GPUS if gpu.name == name)
         if architecture not in (None, own):
             raise InvalidValueError(
                 f"target {text!r}: {name} is {own}, not {architecture}; leave out arch"
@@ -386,7 +372,7 @@ def _cuda(text: str, attributes: Mapping[str, str]) -> str:
         return name
     if architecture is None:
         return "cuda"
-    fitting = [gpu.name for gpu in GPUS if gpu.architecture == architecture]
+    fitting = [gpu.name for gpu in GPUS if gpu.processor == architecture]
     others = f", or one of {', '.join(fitting)}" if fitting else f". {gpu_hint()}"
     raise InvalidValueError(
         f"target {text!r}: {architecture} does not tell which GPU it is; give 'cuda' for the one "
@@ -394,7 +380,7 @@ def _cuda(text: str, attributes: Mapping[str, str]) -> str:
     )
 
 
-def _gpu(model: str) -> str:
+def _name_of_gpu(model: str) -> str:
     """Returns the preset of a GPU by the name that TVM has for it."""
     plain = _VENDOR.sub("", model.casefold()).replace("-", "")
     found = _GPU_OF_MODEL.get(_MODULES.get(plain, plain))
@@ -554,11 +540,7 @@ def _describe(driver: CudaDriver, index: int) -> CudaDevice:
     facts = {name: driver.attribute(device, number) for name, number in _ATTRIBUTES.items()}
     name = driver.name(device)
     target = _target(name, facts)
-    for gpu in GPUS:
-        known = gpu_target(gpu)
-        if _alike(target, known):
-            target = known
-            break
+    target = next((gpu for gpu in GPUS if _alike(target, gpu)), target)
     prohibited = facts["compute_mode"] == _PROHIBITED
     return CudaDevice(index, name, driver.total_memory(device), prohibited, target)
 
@@ -604,7 +586,7 @@ def _with_rates(target: Target, cycles: float) -> Target:
         target: The device as the driver describes it, which tells nothing of tensor cores.
         cycles: Cycles a second of all its multiprocessors.
     """
-    known = next((gpu for gpu in GPUS if gpu.architecture == target.processor), None)
+    known = next((gpu for gpu in GPUS if gpu.processor == target.processor), None)
     if known is None or not cycles:
         return target
     scale = cycles / (known.multiprocessors * known.clock)
