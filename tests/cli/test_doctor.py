@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from toy_parts import REFERENCE_BACKEND
 
 from autotune.cli.app import run
-from autotune.cli.diagnosis import dependency_findings
+from autotune.cli.doctor import dependency_findings
 from autotune.plugins import PluginSpec
 from autotune.plugins.manager import manager
 

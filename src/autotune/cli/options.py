@@ -145,64 +145,49 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "lookahead": {"type": int},
     "protocol": {"metavar": "NAME|K=V", "multiple": True},
 }
-TUNING = (
-    "target",
-    "preset",
-    "load_cost_model",
-    "trials",
-    "time",
-    "patience",
-    "seed",
-    "threads",
-    "database",
-    "fresh",
-    "warm_start",
-    "time_untuned",
-    "round_size",
-    "first_round",
-    "lookahead",
-    "protocol",
-)
+TUNING = tuple(name for name in _FLAGS if name not in ("backend", "observers"))
 """Fields of ``TuneOptions`` that every command takes which tunes."""
-TUNING_PARTS = (
-    "strategy",
-    "cost_model",
-    "pruning_model",
-    "search_space",
-    "task_scheduler",
-    "measurer",
-    "runner",
-)
+# Flags of parts, and what there is to say of them.
+_PARTS: Mapping[str, tuple[str, str]] = {
+    "strategy": ("--strategy", "Search strategy."),
+    "cost_model": ("--cost-model", "Learned cost model of the strategy."),
+    "pruning_model": (
+        "--pruning-model",
+        "Analytical model that drafts candidates before the cost model; or none.",
+    ),
+    "search_space": ("--space", "Search space."),
+    "task_scheduler": (
+        "--task-scheduler",
+        "Chooses the task of the next round, where there are several.",
+    ),
+    "measurer": ("--measurer", "What builds and times candidates."),
+    "runner": ("--runner", "Where candidates are built and timed: this machine, or others."),
+}
+TUNING_PARTS = tuple(_PARTS)
 """Kinds of parts that every command chooses which tunes."""
-# Parts whose flag is not that of their kind, and what else there is to say of them.
-_PART_FLAGS = {"search_space": "--space"}
-_PART_TEXTS = {
-    "strategy": "Search strategy.",
-    "cost_model": "Learned cost model of the strategy.",
-    "pruning_model": "Analytical model that drafts candidates before the cost model; or none.",
-    "search_space": "Search space.",
-    "task_scheduler": "Chooses the task of the next round, where there are several.",
-    "measurer": "What builds and times candidates.",
-    "runner": "Where candidates are built and timed: this machine, or others.",
-}
-# Flags for options of a part that every user of it gives: part, option, and how a value looks.
-_NAMED_OPTIONS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+# Flags for options of a part that every user of it gives, by the name of their parameter: part,
+# option, how a value looks, and what it is.
+_NAMED_OPTIONS: Mapping[str, Mapping[str, tuple[str, str, str, str]]] = {
     "runner": {
-        "rpc_tracker": ("rpc", "tracker", "HOST:PORT"),
-        "rpc_key": ("rpc", "key", "KEY"),
-        "rpc_priority": ("rpc", "priority", "N"),
-        "session_timeout": ("rpc", "session_timeout", "SECONDS"),
-        "ray_address": ("ray", "address", "HOST:PORT"),
-        "ray_num_workers": ("ray", "num_workers", "N"),
+        "rpc_tracker": ("rpc", "tracker", "HOST:PORT", "address of TVM's RPC tracker."),
+        "rpc_key": ("rpc", "key", "KEY", "key that the servers have registered with."),
+        "rpc_priority": (
+            *("rpc", "priority", "N"),
+            "priority among clients of the tracker; higher is served first.",
+        ),
+        "session_timeout": (
+            *("rpc", "session_timeout", "SECONDS"),
+            "seconds after which a server ends a session by itself.",
+        ),
+        "ray_address": (
+            *("ray", "address", "HOST:PORT"),
+            "head of the cluster; by default the one on this machine.",
+        ),
+        "ray_num_workers": (
+            *("ray", "num_workers", "N"),
+            "most machines that time; by default all.",
+        ),
     },
-}
-_NAMED_TEXTS = {
-    "rpc_tracker": "Runner rpc: address of TVM's RPC tracker.",
-    "rpc_key": "Runner rpc: key that the servers have registered with.",
-    "rpc_priority": "Runner rpc: priority among clients of the tracker; higher is served first.",
-    "session_timeout": "Runner rpc: seconds after which a server ends a session by itself.",
-    "ray_address": "Runner ray: head of the cluster; by default the one on this machine.",
-    "ray_num_workers": "Runner ray: most machines that time; by default all.",
 }
 # A reference of Sphinx in a docstring; its text is kept.
 _REFERENCE = re.compile(r":\w+:`~?([^`]*)`")
@@ -290,11 +275,11 @@ def _part_flags(kind: str, usual: str | None) -> Iterator[click.Option]:
     default = usual or KINDS[kind]
     if kind == "cost_model":
         default += ", or the strategy's own choice"
-    flag, text = _part_flag(kind), _PART_TEXTS[kind]
+    flag, text = _PARTS[kind]
     yield click.Option([flag, kind], metavar="NAME", show_default=default, help=text)
-    for parameter, (_, _, metavar) in _NAMED_OPTIONS.get(kind, {}).items():
-        named, text = "--" + parameter.replace("_", "-"), _NAMED_TEXTS[parameter]
-        yield click.Option([named, parameter], metavar=metavar, help=text)
+    for name, (part, _, metavar, text) in _NAMED_OPTIONS.get(kind, {}).items():
+        named, whole = "--" + name.replace("_", "-"), f"{kind.capitalize()} {part}: {text}"
+        yield click.Option([named, name], metavar=metavar, help=whole)
     text = f"Option of the {kind.replace('_', ' ')}; may be repeated."
     names = [f"{flag}-option", f"{kind}_options"]
     yield click.Option(names, metavar="K=V", multiple=True, help=text)
@@ -310,7 +295,7 @@ def _refuse_unasked(options: TuneOptions, parts: Mapping[str, object]) -> None:
         if isinstance(given, tuple) and given[0] != NONE:
             noun = kind.replace("_", " ")
             raise InvalidValueError(
-                f"strategy {strategy!r} asks no {noun}: leave out {_part_flag(kind)} {given[0]}, "
+                f"strategy {strategy!r} asks no {noun}: leave out {_PARTS[kind][0]} {given[0]}, "
                 "or choose another strategy"
             )
 
@@ -322,25 +307,21 @@ def part_parameters(kinds: Sequence[str]) -> list[str]:
     ]
 
 
-def _part_flag(kind: str) -> str:
-    return _PART_FLAGS.get(kind, "--" + kind.replace("_", "-"))
-
-
 def _given_options(kind: str, values: Values) -> list[str]:
     """Options of a part as texts ``name=value``, those of flags of their own included.
 
     Raises:
         InvalidValueError: a flag is given that belongs to another part than is chosen.
     """
-    texts = list(values[f"{kind}_options"])
-    for parameter, (part, name, _) in _NAMED_OPTIONS.get(kind, {}).items():
+    flag, texts = _PARTS[kind][0], list(values[f"{kind}_options"])
+    for parameter, (part, name, _, _) in _NAMED_OPTIONS.get(kind, {}).items():
         value = values[parameter]
         if value is None:
             continue
         if values[kind] != part:
             raise InvalidValueError(
-                f"--{parameter.replace('_', '-')} is an option of {_part_flag(kind)} {part}: "
-                f"add {_part_flag(kind)} {part}, or leave it out"
+                f"--{parameter.replace('_', '-')} is an option of {flag} {part}: add {flag} "
+                f"{part}, or leave it out"
             )
         texts.append(f"{name}={value}")
     return texts
@@ -348,7 +329,7 @@ def _given_options(kind: str, values: Values) -> list[str]:
 
 def _read_part(kind: str, values: Values) -> object:
     """A user's choice of a part; None for none."""
-    options = read_options(_given_options(kind, values), f"{_part_flag(kind)}-option")
+    options = read_options(_given_options(kind, values), f"{_PARTS[kind][0]}-option")
     name = values[kind]
     if name is None:
         return options or None
