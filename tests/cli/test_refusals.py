@@ -151,6 +151,17 @@ REFUSED: Mapping[tuple[str, ...], Sequence[Row]] = {
         (["gemm", "--sketches", "--tape"], "--sketches and --part tape exclude"),
         (["--record", "a/1", "--sketches"], "--record and --sketches exclude"),
     ],
+    ("replay",): [
+        ([], "name a recorded space"),
+        (["a.json", "--against", "grd"], "unknown strategy to compare"),
+        (["a.json", "--strategies", ","], "--strategies names none"),
+        (["a.json", "--strategy-option", "x=1"], "not of the form NAME.K=V"),
+        (["a.json", "--strategy-option", "x.y=1"], "not among the strateg"),
+        *(
+            (["a.json", option, "0"], "0 is not in the range")
+            for option in ("--budget", "--seeds", "--jobs")
+        ),
+    ],
     ("compare",): [
         ([], "Missing argument 'WORKLOAD'"),
         (["gemm:m=8,n=8,k=8"], "nothing to compare: name --strategies, --presets"),

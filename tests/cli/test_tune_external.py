@@ -139,17 +139,9 @@ def test_a_parameter_without_a_placeholder_is_warned_of(cli: Any) -> None:
     "old,new,message",
     [
         ("{mode}", "{mod}", "unknown placeholder in run.command: 'mod'"),
-        ("n + m <= 9", "max(n, m) < 3", "it calls a function: 'max(n, m)' is not allowed"),
         ("n + m <= 9", "n + m < 2", "no configuration satisfies 'n + m < 2'"),
-        ("n + m <= 9", "n + m < 9", "the default configuration of 'printer' is not feasible"),
-        ("(\\S+)", "\\S+", "has 0 groups; it needs one"),
         ("took (", "gave (", "the default configuration (n=5, m=4, mode=) ends in invalid"),
-        ("took (\\S+) ms", "(took)", "finds 'took', which is no number"),
-        ("$1.$2 ms", "nan ms", "the result is nan"),
-        ('"sh", "-c"', '"no-such-command", "-c"', "cannot start 'no-such-command'"),
         ("[parameters]", "[paramters]", "Did you mean 'parameters'?"),
-        ("[run]", "[run", "is no TOML"),
-        ("repeats = 1", "repeats = '1'", "run.repeats is not a whole number: '1'"),
     ],
 )
 def test_bad_input_is_one_line(old: str, new: str, message: str, cli: Any) -> None:
