@@ -15,7 +15,7 @@ from autotune.errors import InvalidValueError
 from autotune.sketches import Sketch
 from autotune.tuning.events import Event, EventListener, event_to_json
 
-__all__ = ["LineFile", "EventLog", "event_log"]
+__all__ = ["LineFile", "event_log"]
 
 
 class LineFile:
@@ -74,41 +74,15 @@ class LineFile:
             return
         self._unfinished = False
 
-    def close(self) -> None:
+    def __enter__(self) -> LineFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
         """Close the file; one that was made here and is empty is removed."""
         if self._made and self.is_empty and _lock(self._descriptor):
             with suppress(OSError):
                 os.unlink(self._path)
         os.close(self._descriptor)
-
-
-class EventLog:
-    """A listener that appends a line per event to a file.
-
-    Args:
-        path: As of :class:`LineFile`.
-        warn: As of :class:`LineFile`.
-        now: Unix time in seconds.
-
-    Raises:
-        InvalidValueError: the file cannot be written.
-    """
-
-    def __init__(
-        self, path: str, warn: Callable[[str], None], now: Callable[[], float] = time.time
-    ) -> None:
-        self._file = LineFile(path, "--log", warn)
-        self._now = now
-        self._sketches: dict[str, Sketch] = {}
-
-    def __call__(self, event: Event) -> None:
-        """Write one event."""
-        data = event_to_json(event, self._now(), self._sketches)
-        self._file.write(json.dumps(data, allow_nan=False))
-
-    def close(self) -> None:
-        """Close the file; one that was made here and is empty is removed."""
-        self._file.close()
 
 
 def _open(path: str) -> tuple[int, bool]:
@@ -168,8 +142,15 @@ def _lock(descriptor: int) -> bool:
 
 
 @contextmanager
-def event_log(path: str | None) -> Iterator[list[EventListener]]:
+def event_log(
+    path: str | None, warn: Callable[[str], None] = warn, now: Callable[[], float] = time.time
+) -> Iterator[list[EventListener]]:
     """Listeners that write the log while the body runs: one, or none where ``path`` is None.
+
+    Args:
+        path: As of :class:`LineFile`.
+        warn: As of :class:`LineFile`.
+        now: Unix time in seconds.
 
     Raises:
         InvalidValueError: the file cannot be written.
@@ -177,9 +158,11 @@ def event_log(path: str | None) -> Iterator[list[EventListener]]:
     if path is None:
         yield []
         return
+    sketches: dict[str, Sketch] = {}
+    with LineFile(path, "--log", warn) as file:
 
-    log = EventLog(path, warn)
-    try:
-        yield [log]
-    finally:
-        log.close()
+        def write(event: Event) -> None:
+            data = event_to_json(event, now(), sketches)
+            file.write(json.dumps(data, allow_nan=False))
+
+        yield [write]

@@ -831,11 +831,8 @@ def total_latency_log(path: str | None) -> Iterator[list[EventListener]]:
     if path is None:
         yield []
         return
-    file = LineFile(path, "--total-latency", warn)
-    log = TotalLatencyLog(file)
-    try:
+    with LineFile(path, "--total-latency", warn) as file:
+        log = TotalLatencyLog(file)
         yield [log]
-    finally:
-        file.close()
     if log.lacks:
         warn(f"--total-latency {path!r}: nothing was written: {log.lacks}")

@@ -13,8 +13,6 @@ from autotune.report.lines import (
     warm_start_text,
 )
 from autotune.report.summaries import (
-    Holding,
-    Spread,
     holdings_table,
     spread_table,
     spreads,
@@ -36,8 +34,6 @@ from autotune.report.tables import (
 __all__ = [
     "baseline_phrase",
     "Finding",
-    "Holding",
-    "Spread",
     "Table",
     "builders_table",
     "comparison_table",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from attrs import define, field
@@ -23,8 +23,10 @@ from autotune.store.records import (
     best_baseline,
     standing,
 )
+from autotune.targets import Target
 
 __all__ = [
+    "Group",
     "Holding",
     "Spread",
     "by_measure_key",
@@ -35,11 +37,37 @@ __all__ = [
 ]
 
 
-class _Group(Protocol):
-    def add(self, record: Record) -> None: ...
+@define
+class Group:
+    """The records of one workload under one measure key.
+
+    Attributes:
+        workload: What was measured.
+        key: What its measurements depend on.
+        target: Name of the target.
+        outcomes: How many records of candidates there are, by status.
+        description: The target, as a record has it.
+    """
+
+    workload: Workload
+    key: MeasureKey
+    target: str
+    outcomes: Counter[str] = field(factory=Counter)
+    description: Mapping[str, Any] = field(factory=dict)
+
+    def add(self, record: Record) -> None:
+        """Count one more record of a candidate."""
+        self.outcomes[record.outcome.status] += 1
+        self.description = record.target
+
+    def read_target(self) -> Target:
+        """Read the target of its programs: the cores that they use of it."""
+        target = Target.from_json(self.description)
+        fewer = target.kind == "cpu" and self.key.threads < target.cores
+        return target.with_cores(self.key.threads) if fewer else target
 
 
-GroupT = TypeVar("GroupT", bound=_Group)
+GroupT = TypeVar("GroupT", bound=Group)
 
 
 def by_measure_key(
@@ -65,23 +93,15 @@ def by_measure_key(
 
 
 @define
-class Holding:
-    """The records of one workload under one measure key.
+class Holding(Group):
+    """The records of one workload, by which programs of it can be compared.
 
     Attributes:
-        workload: What was tuned.
-        key: What its measurements depend on.
-        target: Name of the target.
-        outcomes: How many records of candidates there are, by status.
-        fastest: The fastest of these, if any is valid; an imported one only where
-            none was timed here.
+        fastest: The fastest candidate, if any is valid; an imported one only where none was timed
+            here.
         baselines: Records of what there is without tuning.
     """
 
-    workload: Workload
-    key: MeasureKey
-    target: str
-    outcomes: Counter[str] = field(factory=Counter)
     fastest: Record | None = None
     baselines: list[Record] = field(factory=list)
 
@@ -90,7 +110,7 @@ class Holding:
         if record.baseline:
             self.baselines.append(record)
             return
-        self.outcomes[record.outcome.status] += 1
+        Group.add(self, record)
         if record.latency is not None and (
             self.fastest is None or record.rank < self.fastest.rank
         ):
@@ -185,26 +205,18 @@ def _baseline_text(holding: Holding) -> str:
 
 
 @define
-class Spread:
-    """The records of one workload under one measure key, as training data.
+class Spread(Group):
+    """The records of one workload, as training data.
 
     Attributes:
-        workload: What was measured.
-        key: What its measurements depend on.
-        target: Name of the target.
-        outcomes: How many records there are, by status.
         latencies: Of those that are ok, in seconds.
     """
 
-    workload: Workload
-    key: MeasureKey
-    target: str
-    outcomes: Counter[str] = field(factory=Counter)
     latencies: list[float] = field(factory=list)
 
     def add(self, record: Record) -> None:
         """Count one more record."""
-        self.outcomes[record.outcome.status] += 1
+        Group.add(self, record)
         if record.latency is not None:
             self.latencies.append(record.latency)
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from autotune.evaluation.compare.figures import (
-    NEAR,
-    Cell,
     ComparedRuns,
-    Pair,
     cell_of,
     curve_of,
     pairs_of,
@@ -16,8 +13,6 @@ from autotune.evaluation.compare.figures import (
 )
 from autotune.evaluation.compare.plan import (
     BASELINE,
-    COMPARE_SCHEMA,
-    COMPARE_VERSION,
     Budget,
     ComparedWorkload,
     Contender,
@@ -52,15 +47,10 @@ from autotune.evaluation.compare.tables import compare_json, compare_tables, csv
 
 __all__ = [
     "BASELINE",
-    "COMPARE_SCHEMA",
-    "COMPARE_VERSION",
-    "NEAR",
     "Arena",
     "Budget",
-    "Cell",
     "ComparedWorkload",
     "Contender",
-    "Pair",
     "Piece",
     "Plan",
     "Point",

@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
@@ -25,13 +25,13 @@ from autotune.evaluation.replay.recorded import OutcomeTable, check_units, table
 from autotune.evaluation.replay.runs import Budget, Replay
 from autotune.plugins.workload_names import task_name
 from autotune.process.blas_threads import one_blas_thread
+from autotune.report.summaries import Group, by_measure_key
 from autotune.sketches import Sketch
 from autotune.spaces.feasible_space import FeasibleSpace
 from autotune.spaces.parameters.parameter_space import listed_set
 from autotune.store.database import Database
 from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import open_database
-from autotune.targets import Target
 
 __all__ = [
     "LeftOut",
@@ -318,30 +318,28 @@ class _MeasuredSpace(FeasibleSpace):
 
 
 @define
-class _Task:
-    """The candidates of one task under one measure key."""
+class _Task(Group):
+    """The candidates of one task that were measured, by sketch."""
 
-    name: str
-    target: Mapping[str, object]
-    threads: int
     sketches: dict[str, Sketch] = field(factory=dict)
-    outcomes: dict[str, dict[tuple[int, ...], Outcome]] = field(factory=dict)
+    measured: dict[str, dict[tuple[int, ...], Outcome]] = field(factory=dict)
 
     def add(self, record: Record) -> None:
         """Take a record; the last one of a candidate counts."""
+        Group.add(self, record)
         sketch = record.candidate.sketch
         self.sketches.setdefault(sketch.digest, sketch)
-        self.outcomes.setdefault(sketch.digest, {})[record.candidate.values] = record.outcome
+        self.measured.setdefault(sketch.digest, {})[record.candidate.values] = record.outcome
 
     @property
     def count(self) -> int:
         """Number of candidates."""
-        return sum(map(len, self.outcomes.values()))
+        return sum(map(len, self.measured.values()))
 
     @property
     def valid(self) -> int:
         """Number of candidates that are ok."""
-        return sum(it.ok for own in self.outcomes.values() for it in own.values())
+        return sum(it.ok for own in self.measured.values() for it in own.values())
 
 
 def measured_tables(database: Database, least: int = LEAST) -> list[OutcomeTable]:
@@ -355,7 +353,7 @@ def measured_tables(database: Database, least: int = LEAST) -> list[OutcomeTable
         InvalidValueError: no task has so many, with a valid one among them.
         DatabaseError: the database cannot be read.
     """
-    tasks = _collect(database.records())
+    tasks = by_measure_key(database.records(), _Task)
     found = [task for task in tasks if task.count >= least and task.valid]
     if not found:
         most = max((task.count for task in tasks), default=0)
@@ -366,27 +364,17 @@ def measured_tables(database: Database, least: int = LEAST) -> list[OutcomeTable
     names: dict[str, int] = {}
     tables = []
     for task in found:
-        number = names[task.name] = names.get(task.name, 0) + 1
-        tables.append(_table(task, task.name if number == 1 else f"{task.name} ({number})"))
+        name = task_name(task.workload)
+        number = names[name] = names.get(name, 0) + 1
+        tables.append(_table(task, name if number == 1 else f"{name} ({number})"))
     return tables
-
-
-def _collect(records: Iterable[Record]) -> list[_Task]:
-    tasks: dict[tuple[str, str], _Task] = {}
-    for record in records:
-        workload = record.candidate.sketch.workload
-        key = (workload.digest, repr(record.key))
-        if key not in tasks:
-            tasks[key] = _Task(task_name(workload), record.target, record.key.threads)
-        tasks[key].add(record)
-    return list(tasks.values())
 
 
 def _table(task: _Task, name: str) -> OutcomeTable:
     feasible = {}
     places: dict[tuple[str, tuple[int, ...]], int] = {}
     outcomes: list[Outcome] = []
-    for digest, own in task.outcomes.items():
+    for digest, own in task.measured.items():
         sketch = task.sketches[digest]
         rows = np.array(sorted(own), dtype=np.int64).reshape(len(own), len(sketch.params))
         title = f"what was measured of sketch {sketch.name!r}"
@@ -404,16 +392,10 @@ def _table(task: _Task, name: str) -> OutcomeTable:
         tuple(outcomes),
         costs,
         places,
-        target=_target(task),
+        target=task.read_target(),
         has_nest=nests,
         notes=("only what was measured: a selection of the task's space",),
     )
-
-
-def _target(task: _Task) -> Target:
-    target = Target.from_json(task.target)
-    fewer = target.kind == "cpu" and task.threads < target.cores
-    return target.with_cores(task.threads) if fewer else target
 
 
 def _digest(places: Mapping[tuple[str, tuple[int, ...]], int], outcomes: Sequence[Outcome]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
 
 from attrs import define, evolve, field, frozen
 
@@ -15,7 +14,6 @@ from autotune.report.summaries import Holding, by_measure_key
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import MeasureKey, Record, Run
 from autotune.store.rejections import Rejection, reject_reason
-from autotune.targets import Target
 from autotune.tuning.resume import Checkpoint
 
 __all__ = [
@@ -69,13 +67,11 @@ class TaskContents(Holding):
     Attributes:
         trials: What each run measured, in order, by the run's name.
         rejections: Candidates that do not count, by class.
-        description: The target, as a record of the task has it.
         names: Digests by which runs call it: of the computation, and as each record writes it.
     """
 
     trials: dict[str, list[Trial]] = field(factory=dict)
     rejections: dict[str, Rejection] = field(factory=dict)
-    description: Mapping[str, Any] = field(factory=dict)
     names: set[str] = field(factory=set)
 
     def add(self, record: Record) -> None:
@@ -85,7 +81,6 @@ class TaskContents(Holding):
         self.names |= {workload.digest, workload.spelling}
         if record.baseline:
             return
-        self.description = record.target
         outcome = record.outcome
         if not outcome.ok:
             reason = reject_reason(outcome)
@@ -95,12 +90,6 @@ class TaskContents(Holding):
             counts = outcome.ok and not outcome.beaten_by
             trial = Trial(record.trial, record.elapsed, outcome.latency if counts else None)
             self.trials.setdefault(record.run_id, []).append(trial)
-
-    def read_target(self) -> Target:
-        """Read the target of its programs: the cores that they use of it."""
-        target = Target.from_json(self.description)
-        fewer = target.kind == "cpu" and self.key.threads < target.cores
-        return target.with_cores(self.key.threads) if fewer else target
 
     @property
     def title(self) -> str:

@@ -144,7 +144,7 @@ def as_t4(data: Any) -> RecordedSpace:
 
 
 def as_t1(change: Mapping[str, Any]) -> Description:
-    """A described space with other facts of its first parameter."""
+    """A description with other facts of the first parameter."""
     data = t1_data()
     data["ConfigurationSpace"]["TuningParameters"][0].update(change)
     return read_t1(data, "n")
@@ -279,7 +279,7 @@ def test_what_is_written_is_read(read: Read, text: str) -> None:
 
 
 def test_a_cache_that_is_written_is_closed() -> None:
-    """By its last characters Kernel Tuner tells it."""
+    """Kernel Tuner tells it by its last characters."""
     assert cache_text(small_space()).rstrip()[-3:] == "}\n}"
 
 
