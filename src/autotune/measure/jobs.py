@@ -97,7 +97,7 @@ class JobPool(ABC):
     """Does jobs, and answers each once.
 
     :class:`~autotune.measure.pool.WorkerPool` has processes of this machine;
-    :class:`~autotune.measure.engines.EnginePool` has the machines of an engine.
+    :class:`~autotune.measure.workers.EnginePool` has the machines of an engine.
     """
 
     @property

@@ -78,7 +78,7 @@ class MeasureWorkers(ABC):
     """Workers that build, check and time the candidates of any number of tasks.
 
     :class:`Workers` are processes of this machine;
-    :class:`~autotune.measure.engines.EngineWorkers` are the machines of an engine.
+    :class:`EngineWorkers` are the machines of an engine.
 
     Args:
         setup: What they are made for.

@@ -182,9 +182,16 @@ def test_a_machine_that_falls_silent_is_given_up_and_its_late_answer_dropped(
         assert "late or twice" in warnings
 
 
-def test_a_machine_without_the_backend_is_given_up_in_one_line(tmp_path: Path) -> None:
-    cluster = ThreadCluster()
-    cluster.supervisor_of = lambda setup: evolve(setup, backend="no such backend")
+@pytest.mark.parametrize("is_here", [False, True])
+def test_a_machine_without_the_backend_is_given_up_in_one_line(
+    tmp_path: Path, is_here: bool
+) -> None:
+    cluster, other = ThreadCluster(), "no such backend"
+    cluster.is_here = is_here
+    # No other machine would do instead of this one: that it does not build is enough.
+    cluster.supervisor_of = lambda setup: (
+        setup if is_here and setup.times else evolve(setup, backend=other)
+    )
     engine = SupervisedEngine(engine_context(), cluster)
     with engine:
         engine.start(ArtefactStore(tmp_path))

@@ -512,7 +512,9 @@ class SupervisedEngine(MeasureEngine):
                 f"no node of {self._cluster.name!r} offers a processor or a GPU so far; nodes: "
                 f"{', '.join(names)}"
             )
-        if members and all(it.failures >= _MOST_FAILURES for it in members):
+        # No node comes that would do instead of this machine.
+        lacks = any if self._cluster.is_here else all
+        if members and lacks(self._is_given_up(it) for it in members):
             raise WorkerStartFailed("; ".join(self._warnings))
         for member in members:
             if member.handle is None and self._may_start(member, now):
@@ -520,7 +522,11 @@ class SupervisedEngine(MeasureEngine):
 
     def _may_start(self, member: Member, now: float) -> bool:
         """Return whether another supervisor is started for a member without any."""
-        return member.failures < _MOST_FAILURES and now >= member.rests_until
+        return not self._is_given_up(member) and now >= member.rests_until
+
+    def _is_given_up(self, member: Member) -> bool:
+        """Return whether no other supervisor is ever started for a member."""
+        return member.failures >= _MOST_FAILURES
 
     def _supervise(self, member: Member, now: float) -> None:
         """Start a supervisor for a member, and tell it of all tasks."""
@@ -697,7 +703,7 @@ class SupervisedEngine(MeasureEngine):
         member.rests_until = time.monotonic() + _REST_SECONDS
         if not member.status.get("ready"):
             member.failures += 1
-        what = "is given up" if member.failures >= _MOST_FAILURES else "is lost"
+        what = "is given up" if self._is_given_up(member) else "is lost"
         self._warn(f"machine {member.name!r} {what}: {member.why}")
 
     def _admit(self, node: Node) -> None:

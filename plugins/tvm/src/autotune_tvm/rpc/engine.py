@@ -272,6 +272,9 @@ class RPCEngine(SupervisedEngine):
         # The tracker says when a server is back.
         return not member.epoch if member.setup.times else super()._may_start(member, now)
 
+    def _is_given_up(self, member: Member) -> bool:
+        return not member.setup.times and super()._is_given_up(member)
+
     def _look_at_nodes(self) -> None:
         """Use servers that have come, and try again where one was lost.
 
