@@ -7,27 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_workloads import VARIED_WORKLOADS
 from renamed_workloads import respelled
+from rule_sketches import LIMITS
 from thinning import thinned
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Workload, cumsum, dense, gemm
 from autotune.nest import nest_tape
-from autotune.sketches import (
-    STEP_TYPES,
-    Candidate,
-    CandidateBatch,
-    Ordinal,
-    Sketch,
-    Tile,
-    Unroll,
-    UnrollLimit,
-)
-from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.sketches import Candidate, CandidateBatch, Ordinal, Sketch, Tile, Unroll, UnrollLimit
+from autotune.spaces import SketchSpace
 from autotune.targets import preset
 
 WORKLOADS = (*VARIED_WORKLOADS, cumsum(m=2, n=1024))
-LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
 
 def space_of(workload: Workload, target: str) -> SketchSpace:

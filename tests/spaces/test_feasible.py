@@ -18,12 +18,12 @@ from oracles.feasible import (
     joined_rows,
     violation,
 )
+from rule_sketches import LIMITS
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Workload, conv2d, gemm, softmax
 from autotune.sketches import (
-    STEP_TYPES,
     AtLeast,
     AtMost,
     Categorical,
@@ -35,7 +35,7 @@ from autotune.sketches import (
     ProductEquals,
     Sketch,
 )
-from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.spaces import SketchSpace
 from autotune.spaces.feasible import (
     FeasibleSet,
     build_feasible_set,
@@ -44,8 +44,6 @@ from autotune.spaces.feasible import (
     residuals,
 )
 from autotune.targets import preset
-
-LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
 
 def check_against_brute_force(sketch: Sketch) -> FeasibleSet:

@@ -5,19 +5,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rule_sketches import LIMITS
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.workloads import Stage, elementwise
 from autotune.plugins import PluginSpec
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import check_part, create_part
-from autotune.sketches import STEP_TYPES, Parallel
-from autotune.spaces import ScheduleLimits, SearchSpace, SpaceContext
+from autotune.sketches import Parallel
+from autotune.spaces import SearchSpace, SpaceContext
 from autotune.spaces.rules import SketchDraft, SketchRule
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace
-
-LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
 
 
 class OuterLoopRule(SketchRule):

@@ -4,16 +4,16 @@ import attrs
 import numpy as np
 import pytest
 from made_workloads import TINY_WORKLOADS
+from rule_sketches import LIMITS
 from workload_names import named
 
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, conv2d, depthwise_conv2d, gemm, softmax
-from autotune.sketches import STEP_TYPES, Accumulate, Candidate, Pack, Tile
-from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.sketches import Accumulate, Candidate, Pack, Tile
+from autotune.spaces import SketchSpace
 from autotune.targets import preset
 from autotune.testing.programs import check_nest
 
-LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
 WORKLOADS = (
     *TINY_WORKLOADS,
     gemm(m=12, n=20, k=8),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_workloads import DRAWN_WORKLOADS
+from rule_sketches import LIMITS
 from split_reductions import SPLIT_ACROSS_BLOCKS
 from written import written
 
@@ -15,7 +16,6 @@ from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, dense, elementwise, gemm, random_inputs, softmax
 from autotune.nest import derive_nest
 from autotune.sketches import (
-    STEP_TYPES,
     Accumulate,
     Bind,
     Candidate,
@@ -25,13 +25,12 @@ from autotune.sketches import (
     Step,
     Tile,
 )
-from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.spaces import SketchSpace
 from autotune.targets import preset
 from autotune.testing import nest_interpreter
 from autotune.testing.nest_interpreter import run_candidate
 from autotune.testing.programs import check_nest
 
-LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
 TARGET = preset("a100")
 _FEW = st.integers(1, 9)
 # Beside those that are walked elsewhere, reductions that threads share.

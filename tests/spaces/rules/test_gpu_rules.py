@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import attrs
 import pytest
+from rule_sketches import LIMITS
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import var
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, conv2d, dense, gemm, softmax
 from autotune.nest import derive_nest
-from autotune.sketches import STEP_TYPES, AtMost, Bind, OneOf, Sketch
-from autotune.spaces import BUILT_IN_RULES, ScheduleLimits
+from autotune.sketches import AtMost, Bind, OneOf, Sketch
+from autotune.spaces import BUILT_IN_RULES
 from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.gpu_levels import block_threads, thread_counts, vector_widths
 from autotune.spaces.rules.gpu_split_reduction import chunk_counts
 from autotune.targets import Target, preset
 
 TARGET = preset("a100")
-LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")
 
 
 def sketches(workload: Workload, target: Target = TARGET) -> dict[str, Sketch]:

@@ -13,11 +13,12 @@ from divided_reductions import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from rule_sketches import LIMITS
 
 from autotune.ir.expressions import IndexValue, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d
-from autotune.sketches import STEP_TYPES, Factor, Pack, PadExtent, Unroll
-from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.sketches import Factor, Pack, PadExtent, Unroll
+from autotune.spaces import SketchSpace
 from autotune.spaces.rules.access import largest_divisor, round_up
 from autotune.spaces.rules.tile_params import (
     Phases,
@@ -28,7 +29,6 @@ from autotune.spaces.rules.tile_params import (
 from autotune.targets import preset
 
 TARGET = preset("avx512")
-LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
 
 def space_of(workload: Workload, statements: int = 512) -> SketchSpace:
