@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from autotune_mlir import openmp
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.bindings import DISTRIBUTIONS, bindings_version
+from autotune_mlir.bindings import DISTRIBUTIONS
 from thread_programs import COUNT_THREADS, in_fresh_process, seconds_spun, with_program
 
 from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedTarget
 from autotune.ir.workloads import gemm
-from autotune.sketches.steps import STEP_TYPES
 from autotune.targets import Target, preset
 from autotune.testing.programs import (
     check_executable,
@@ -44,17 +43,6 @@ def test_tuning_imports_no_other_compiler() -> None:
         """
     )
     assert printed == "True []"
-
-
-def test_versions(backend: MLIRBackend) -> None:
-    assert backend.compiler_version() == bindings_version()
-
-
-def test_limits(backend: MLIRBackend, target: Target) -> None:
-    limits = backend.limits(target)
-    assert limits.source == "backend mlir"
-    assert limits.steps < set(STEP_TYPES)
-    assert not limits.steps & {"bind", "fetch"}
 
 
 REFUSED = (

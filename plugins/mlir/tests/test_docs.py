@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from autotune_mlir import bindings, compiler, openmp
 from autotune_mlir.backend import LIMITS, MLIRBackend
-from autotune_mlir.rewrite import FUNCTIONS
 
 from autotune.sketches import STEP_TYPES
 
@@ -50,11 +49,6 @@ def test_what_is_not_replayed_has_a_reason(page: str) -> None:
     listed = [name for names, _ in rows for name in re.findall(r"`([^`]+)`", names)]
     assert sorted(listed) == sorted(set(STEP_TYPES) - LIMITS.steps)
     assert all(len(reason) > 20 for _, reason in rows)
-
-
-def test_functions(page: str) -> None:
-    (sentence,) = re.findall(r"\*\*Functions\.\*\* (.*?) of single precision", page)
-    assert set(re.findall(r"`(\w+)`", sentence)) == set(FUNCTIONS.values())
 
 
 def test_limits() -> None:

@@ -75,11 +75,7 @@ def operand_names(workload: Workload) -> dict[str, tuple[str, ...]]:
             names[stage.name] = stage.reads
             continue
         numbers = {axis.name: number for number, axis in enumerate(iterator_axes(stage))}
-        windows = {
-            load: window
-            for load in stage.loads
-            if (window := _read_window(stage, load, _shape(workload, load), numbers))
-        }
+        windows = _windows(stage, workload, numbers)
         known = [results for _, _, results in windows.values()]
         extra = ("",) if _unseen(stage, numbers, known) else ()
         names[stage.name] = (*(load.tensor for load in windows), *extra)
@@ -272,14 +268,8 @@ class _Program:
     def _reads(self, stage: Stage, numbers: Mapping[str, int]) -> dict[Load, _Operand]:
         """The loads that operands deliver."""
         reads: dict[Load, _Operand] = {}
-        for load in stage.loads:
-            if load in reads:
-                continue
-            tensor = self._workload.tensors[load.tensor]
-            window = _read_window(stage, load, tensor.shape, numbers)
-            if window is None:
-                continue
-            offsets, sizes, results = window
+        for load, window in _windows(stage, self._workload, numbers).items():
+            tensor, (offsets, sizes, results) = self._workload.tensors[load.tensor], window
             reads[load] = _Operand(
                 self._slice(tensor, offsets, sizes),
                 _tensor_type(sizes, tensor.dtype),
@@ -306,8 +296,16 @@ class _Program:
         return [_Operand(empty, kind, results, "%window", memory_type(stage.output.dtype))]
 
 
-def _shape(workload: Workload, load: Load) -> tuple[int, ...]:
-    return workload.tensors[load.tensor].shape
+_Window = tuple[list[int], list[int], tuple[str, ...]]
+
+
+def _windows(stage: Stage, workload: Workload, numbers: Mapping[str, int]) -> dict[Load, _Window]:
+    """The boxes of the loads that operands deliver, in the order of the operands."""
+    found = {
+        load: _read_window(stage, load, workload.tensors[load.tensor].shape, numbers)
+        for load in dict.fromkeys(stage.loads)
+    }
+    return {load: window for load, window in found.items() if window is not None}
 
 
 def _unseen(
@@ -320,7 +318,7 @@ def _unseen(
 
 def _read_window(
     stage: Stage, load: Load, shape: Sequence[int], numbers: Mapping[str, int]
-) -> tuple[list[int], list[int], tuple[str, ...]] | None:
+) -> _Window | None:
     """The box of a tensor that a load reads, and the map of an operand that is this box.
 
     A dimension that is read at a single axis, or at a constant, is cut to what is read of it: the

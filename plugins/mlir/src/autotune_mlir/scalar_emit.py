@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.element_types import ELEMENT_TYPES, element_type
+from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.ir.expressions import (
     Cast,
     Constant,
@@ -28,7 +27,6 @@ from autotune.ir.expressions.scalar import COMPARISONS, LOGIC
 __all__ = ["BodyWriter", "Value", "literal", "memory_type", "value_type"]
 
 _FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
-_BITS = {"float16": ("<e", "<H", 4), "float32": ("<f", "<I", 8), "float64": ("<d", "<Q", 16)}
 _HALVES = ("float16", "bfloat16")
 _FLOAT_BINARY = {
     "add": "addf",
@@ -85,18 +83,13 @@ def value_type(dtype: str) -> str:
 
 def literal(value: float | int | bool, dtype: str) -> str:
     """A constant of type ``dtype`` as an attribute without its type: exact, whatever its bits."""
-    if dtype == "bfloat16":
-        bits = int(element_type(dtype).stored(np.asarray(float(value))))
-        if math.isfinite(value) and bits & 0x7F80 == 0x7F80:
+    if dtype in _FLOATS:
+        kind = ELEMENT_TYPES[dtype]
+        with np.errstate(over="ignore"):
+            stored = np.asarray(kind.stored(np.asarray(float(value))), kind.dtype)
+        if math.isfinite(value) and not np.isfinite(kind.numbers(stored)):
             raise UnsupportedWorkload(f"the constant {value} does not fit {dtype}")
-        return f"0x{bits:04X}"
-    if dtype in _BITS:
-        pack, unpack, digits = _BITS[dtype]
-        try:
-            bits = struct.unpack(unpack, struct.pack(pack, float(value)))[0]
-        except OverflowError:
-            raise UnsupportedWorkload(f"the constant {value} does not fit {dtype}") from None
-        return f"0x{bits:0{digits}X}"
+        return f"0x{int(stored.view(f'u{kind.bytes}')):0{2 * kind.bytes}X}"
     if dtype == "bool":
         return "true" if value else "false"
     width = 64 if dtype == "index" else 8 * ELEMENT_TYPES[dtype].bytes
@@ -212,9 +205,7 @@ class BodyWriter:
         differ = self._arith("xori", *signs)
         turned = self._arith("andi", differ, self._compare("ne", remainder, zero))
         raised = self.combine("add", remainder, right)
-        kind = value_type(left.dtype)
-        chosen = f"arith.select {turned.name}, {raised.name}, {remainder.name} : {kind}"
-        return Value(self.operation(chosen), left.dtype)
+        return self._chosen(turned, raised, remainder)
 
     def cast(self, value: Value, dtype: str) -> Value:
         """``value`` as ``dtype``; a number is true when it is not zero."""
@@ -251,12 +242,12 @@ class BodyWriter:
         if op in ("floordiv", "mod"):
             return self._quotient(op, index, names[0], names[1])
         if op == "less":
-            smaller = self.operation(f"arith.cmpi slt, {names[0]}, {names[1]} : index")
-            return self.cast(Value(smaller, "bool"), "index").name
+            smaller = self._compare("lt", *(Value(name, "index") for name in names))
+            return self.cast(smaller, "index").name
         if op == "select":
-            zero = self.constant(0, "index").name
-            chosen = self.operation(f"arith.cmpi ne, {names[0]}, {zero} : index")
-            return self.operation(f"arith.select {chosen}, {names[1]}, {names[2]} : index")
+            first, yes, no = (Value(name, "index") for name in names)
+            chosen = self._compare("ne", first, self.constant(0, "index"))
+            return self._chosen(chosen, yes, no).name
         result = names[0]
         for name in names[1:]:
             result = self.operation(f"arith.{_INTEGER_BINARY[op]} {result}, {name} : index")
@@ -278,15 +269,13 @@ class BodyWriter:
         if index_bounds(index.args[0], self._extents)[0] >= 0:
             operation = "divui" if op == "floordiv" else "remui"
             return self.operation(f"arith.{operation} {top}, {bottom} : index")
-        remainder = self.operation(f"arith.remsi {top}, {bottom} : index")
-        zero = self.constant(0, "index").name
-        negative = self.operation(f"arith.cmpi slt, {remainder}, {zero} : index")
-        raised = self.operation(f"arith.addi {remainder}, {bottom} : index")
-        remainder = self.operation(f"arith.select {negative}, {raised}, {remainder} : index")
+        whole, by = Value(top, "index"), Value(bottom, "index")
+        remainder = self._arith("remsi", whole, by)
+        negative = self._compare("lt", remainder, self.constant(0, "index"))
+        remainder = self._chosen(negative, self._arith("addi", remainder, by), remainder)
         if op == "mod":
-            return remainder
-        whole = self.operation(f"arith.subi {top}, {remainder} : index")
-        return self.operation(f"arith.divsi {whole}, {bottom} : index")
+            return remainder.name
+        return self._arith("divsi", self._arith("subi", whole, remainder), by).name
 
     def _load(self, load: Load) -> Value:
         _, shape, dtype = self._tensors[load.tensor]
@@ -352,17 +341,13 @@ class BodyWriter:
             return self._arith("xori", self.cast(value, "bool"), self.constant(True, "bool"))
         if op == "neg":
             if dtype in _FLOATS:
-                return Value(
-                    self.operation(f"arith.negf {value.name} : {value_type(dtype)}"), dtype
-                )
+                return self._made(f"arith.negf {value.name}", dtype)
             if dtype == "bool":
                 raise self._unsupported(op, dtype)
             return self._arith("subi", self.constant(0, dtype), value)
         if op in _EXACT and dtype not in _FLOATS:
             if op == "abs" and dtype not in ("bool", "uint8"):
-                return Value(
-                    self.operation(f"math.absi {value.name} : {value_type(dtype)}"), dtype
-                )
+                return self._made(f"math.absi {value.name}", dtype)
             return value
         if dtype not in _FLOATS:
             value = self.cast(value, "float32")
@@ -372,12 +357,9 @@ class BodyWriter:
 
     def _sigmoid(self, value: Value) -> Value:
         """By an exponential that does not overflow: results below 3e-39 would be zero."""
-        kind = value_type(value.dtype)
         zero, one = self.constant(0, value.dtype), self.constant(1, value.dtype)
         decay = self._unary("exp", self._unary("neg", self._unary("abs", value)))
-        is_negative = self.operation(f"arith.cmpf olt, {value.name}, {zero.name} : {kind}")
-        text = f"arith.select {is_negative}, {decay.name}, {one.name} : {kind}"
-        above = Value(self.operation(text), value.dtype)
+        above = self._chosen(self._compare("lt", value, zero), decay, one)
         return self._arith("divf", above, self._arith("addf", one, decay))
 
     def _in_float(self, operation: str, *operands: Value) -> Value:
@@ -385,28 +367,28 @@ class BodyWriter:
         dtype = operands[0].dtype
         within = "float32" if dtype in _HALVES else dtype
         names = ", ".join(self.cast(operand, within).name for operand in operands)
-        result = Value(self.operation(f"{operation} {names} : {value_type(within)}"), within)
-        return self.cast(result, dtype)
+        return self.cast(self._made(f"{operation} {names}", within), dtype)
 
     def _select(self, body: Select) -> Value:
         condition = self.cast(self.scalar(body.condition), "bool")
         on_true, on_false = self.scalar(body.on_true), self.scalar(body.on_false)
         dtype = _common(on_true.dtype, on_false.dtype)
-        on_true, on_false = self.cast(on_true, dtype), self.cast(on_false, dtype)
-        text = f"arith.select {condition.name}, {on_true.name}, {on_false.name}"
-        return Value(self.operation(f"{text} : {value_type(dtype)}"), dtype)
+        return self._chosen(condition, self.cast(on_true, dtype), self.cast(on_false, dtype))
 
     def _nonzero(self, divisor: Value) -> Value:
         """A divisor that does not trap: a branch that is not taken may divide by zero."""
-        kind = value_type(divisor.dtype)
         zero, one = self.constant(0, divisor.dtype), self.constant(1, divisor.dtype)
-        is_zero = self.operation(f"arith.cmpi eq, {divisor.name}, {zero.name} : {kind}")
-        text = f"arith.select {is_zero}, {one.name}, {divisor.name} : {kind}"
-        return Value(self.operation(text), divisor.dtype)
+        return self._chosen(self._compare("eq", divisor, zero), one, divisor)
 
     def _arith(self, operation: str, left: Value, right: Value) -> Value:
-        text = f"arith.{operation} {left.name}, {right.name} : {value_type(left.dtype)}"
-        return Value(self.operation(text), left.dtype)
+        return self._made(f"arith.{operation} {left.name}, {right.name}", left.dtype)
+
+    def _chosen(self, condition: Value, yes: Value, no: Value) -> Value:
+        return self._made(f"arith.select {condition.name}, {yes.name}, {no.name}", yes.dtype)
+
+    def _made(self, text: str, dtype: str) -> Value:
+        """An operation on values of one type, of which its result is."""
+        return Value(self.operation(f"{text} : {value_type(dtype)}"), dtype)
 
     def _compare(self, op: str, left: Value, right: Value) -> Value:
         if left.dtype in _FLOATS:
@@ -463,10 +445,8 @@ def _conversion(source: str, dtype: str) -> str | None:
         return "uitofp" if unsigned else "sitofp"
     if source in _FLOATS:
         return "fptosi"
-    width, wanted = (
-        0 if source == "bool" else ELEMENT_TYPES[source].bytes,
-        ELEMENT_TYPES[dtype].bytes,
-    )
+    width = 0 if source == "bool" else ELEMENT_TYPES[source].bytes
+    wanted = ELEMENT_TYPES[dtype].bytes
     if width == wanted:
         return None
     if width > wanted:

@@ -36,35 +36,33 @@ def program(
     shape: tuple[int, int] = (6, 32),
     axis: int = 1,
     index: str = "i64",
-    element: str = "f32",
     start: str = "0xFF800000",
     returns: tuple[int, ...] = (0, 1),
 ) -> str:
     """A generic that reduces ``%a`` to ``%t`` and, from ``%place``, to ``%n``."""
-    tensor = f"tensor<{shape[0]}x{shape[1]}x{element}>"
-    kinds = [f"tensor<{shape[1 - axis]}x{kind}>" for kind in (element, index)]
+    tensor = f"tensor<{shape[0]}x{shape[1]}xf32>"
+    kinds = [f"tensor<{shape[1 - axis]}x{kind}>" for kind in ("f32", index)]
     out = ROWS if axis == 1 else COLUMNS
     iterators = ['"parallel", "reduction"', '"reduction", "parallel"'][1 - axis]
     results = ", ".join(kinds[place] for place in returns)
     zero = "0" if index.startswith("i") else "0.0"
     return f"""
     func.func @main(%x: {tensor}) -> ({results}) {{
-      %value = arith.constant {start} : {element}
+      %value = arith.constant {start} : f32
       %zero = arith.constant {zero} : {index}
       %e = tensor.empty() : {kinds[0]}
       %ei = tensor.empty() : {kinds[1]}
-      %f = linalg.fill ins(%value : {element}) outs(%e : {kinds[0]}) -> {kinds[0]}
+      %f = linalg.fill ins(%value : f32) outs(%e : {kinds[0]}) -> {kinds[0]}
       %g = linalg.fill ins(%zero : {index}) outs(%ei : {kinds[1]}) -> {kinds[1]}
       %r:2 = linalg.generic {{
         indexing_maps = [affine_map<(i, j) -> (i, j)>, {out}, {out}],
         iterator_types = [{iterators}]
       }} ins(%x : {tensor}) outs(%f, %g : {", ".join(kinds)}) {{
-      ^bb0(%a: {element}, %v: {element}, %i: {index}):
+      ^bb0(%a: f32, %v: f32, %i: {index}):
         %k = linalg.index {axis} : index
         %place = arith.index_cast %k : index to i64
-        %small = arith.index_cast %k : index to i32
         {body}
-        linalg.yield %t, %n : {element}, {index}
+        linalg.yield %t, %n : f32, {index}
       }} -> ({", ".join(kinds)})
       return {", ".join(f"%r#{place}" for place in returns)} : {results}
     }}"""

@@ -21,7 +21,7 @@ from autotune_mlir.importing.function_reader import RESHAPES, FunctionReader, is
 from autotune_mlir.importing.generic_form import SCANS, load_scans
 from autotune_mlir.importing.scalar_import import BODY_OPERATIONS, Unsupported
 from autotune_mlir.importing.tensor_values import JOINS
-from autotune_mlir.parsing import new_context
+from autotune_mlir.parsing import new_context, operation_named
 
 __all__ = [
     "BESIDE_LINALG",
@@ -87,11 +87,7 @@ def import_function(
     Raises:
         UnsupportedWorkload: an operation cannot be expressed; says where and why.
     """
-    (function,) = (
-        view.operation
-        for view in module.body.operations
-        if view.operation.name == "func.func" and name_of(view.operation) == name
-    )
+    function: Any = operation_named(module, name)
     kind = function.attributes["function_type"].value
     for noun, types in (("argument", kind.inputs), ("result", kind.results)):
         for position, item in enumerate(types):
@@ -250,16 +246,13 @@ def _only_block(module: Any, name: str) -> tuple[Any, Any]:
     Raises:
         UnsupportedWorkload: it branches.
     """
-    for view in module.body.operations:
-        operation = view.operation
-        if operation.name == "func.func" and name_of(operation) == name:
-            blocks = list(operation.regions[0].blocks)
-            if len(blocks) != 1:
-                raise UnsupportedWorkload(
-                    f"function @{name} branches: it has {len(blocks)} blocks"
-                )
-            return operation, blocks[0]
-    raise UnsupportedWorkload(f"function @{name} is gone after inlining")
+    function = operation_named(module, name)
+    if function is None:
+        raise UnsupportedWorkload(f"function @{name} is gone after inlining")
+    blocks = list(function.regions[0].blocks)
+    if len(blocks) != 1:
+        raise UnsupportedWorkload(f"function @{name} branches: it has {len(blocks)} blocks")
+    return function, blocks[0]
 
 
 _FUNCTION = "program"
@@ -366,12 +359,6 @@ def _position(location: Any) -> str:
     return f"{found[1]}:{found[2]}" if found else ""
 
 
-def positions(operation: Any) -> set[str]:
-    """``LINE:COLUMN`` of all places that an operation comes from."""
-    found = _PLACE.findall(str(operation.location))
-    return {f"{line}:{column}" for line, column in found}
-
-
 def at(operation: Any, file: str) -> str:
     """`` at FILE:LINE:COLUMN`` for an operation, or nothing where that is not known.
 
@@ -394,10 +381,8 @@ def diagnostic_text(error: Exception, file: str) -> str:
     if not diagnostics:
         return f"{file}: {_one_line(str(error))}"
     first = diagnostics[0]
-    position = _position(first.location)
-    return f"{file}:{position}: {_one_line(first.message)}" if position else (
-        f"{file}: {_one_line(first.message)}"
-    )  # fmt: skip
+    place = ":".join(filter(None, [file, _position(first.location)]))
+    return f"{place}: {_one_line(first.message)}"
 
 
 def _one_line(text: str) -> str:

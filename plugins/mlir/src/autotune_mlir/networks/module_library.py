@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from attrs import evolve, frozen
-from numpy.typing import NDArray
 
 from autotune.backends import InvalidSchedule
 from autotune.errors import InvalidValueError
@@ -21,7 +19,8 @@ from autotune.store.jsonl import replacing
 from autotune.store.records import Record
 from autotune_mlir import bindings
 from autotune_mlir.emit import on_tensors, payload, quoted
-from autotune_mlir.parsing import new_context, operations_in
+from autotune_mlir.networks.module_reading import ModuleFunction
+from autotune_mlir.parsing import new_context, operation_named, operations_in
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
 from autotune_mlir.transform_library import (
@@ -33,167 +32,7 @@ from autotune_mlir.transform_library import (
     parsed,
 )
 
-Array = NDArray[Any]
-
-
-@frozen
-class TensorType:
-    """A tensor of static shape, in the words of MLIR and of numpy.
-
-    Attributes:
-        element: Name of the element type in MLIR.
-        shape: Extents.
-        dtype: Name of the numpy type.
-    """
-
-    element: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def tensor(self) -> str:
-        """The type of the tensor."""
-        return f"tensor<{'x'.join([*map(str, self.shape), self.element])}>"
-
-
-@frozen(eq=False)
-class Block:
-    """Steps in order. Values have numbers.
-
-    Attributes:
-        arguments: Values that are given.
-        steps: The steps.
-        returned: Values that are handed back.
-    """
-
-    arguments: tuple[int, ...] = ()
-    steps: tuple[Step, ...] = ()
-    returned: tuple[int, ...] = ()
-
-    @property
-    def reads(self) -> set[int]:
-        """Values from around it that it reads."""
-        inner = [it.what.body.reads for it in self.steps if isinstance(it.what, ModuleLoop)]
-        read = {*self.returned, *(number for it in self.steps for number in it.operands)}
-        made = {number for it in self.steps for number, _ in it.results}
-        return read.union(*inner) - made - {*self.arguments}
-
-
-@frozen(eq=False)
-class ModuleLoop:
-    """A block that runs a number of times, on the values that it returned.
-
-    Attributes:
-        trips: How often.
-        body: The block.
-    """
-
-    trips: int
-    body: Block
-
-
-@frozen(eq=False)
-class Step:
-    """A step.
-
-    Attributes:
-        what: A workload; the name of a function that is called; a loop; or None, which gives a
-            tensor the shape of its result.
-        operands: Values that it reads.
-        results: Values that it makes, by number, each with its type.
-    """
-
-    what: Workload | str | ModuleLoop | None
-    operands: tuple[int, ...]
-    results: tuple[tuple[int, TensorType], ...]
-
-
-@frozen(eq=False)
-class ModuleFunction:
-    """A function of a module.
-
-    Attributes:
-        name: Its name.
-        kind: Its type, as MLIR writes it.
-        inputs: Of its arguments; () where one is no tensor of static shape.
-        outputs: Of its results, likewise.
-        constants: Values of it that are the same in every call, by number.
-        body: What it computes.
-        problem: Why it cannot be read; "" where it was.
-    """
-
-    name: str
-    kind: str = ""
-    inputs: tuple[TensorType, ...] = ()
-    outputs: tuple[TensorType, ...] = ()
-    constants: Mapping[int, Array] = {}
-    body: Block = Block()
-    problem: str = ""
-
-    @property
-    def calls(self) -> tuple[str, ...]:
-        """Names of what it calls, in order."""
-        return tuple(it.what for it in _all_steps(self.body) if isinstance(it.what, str))
-
-    @property
-    def workload(self) -> Workload | None:
-        """The workload that it is as a whole; None where it is anything else."""
-        if len(self.body.steps) != 1 or self.constants:
-            return None
-        (step,) = self.body.steps
-        whole = step.operands == self.body.arguments and self.body.returned == tuple(
-            number for number, _ in step.results
-        )
-        return step.what if whole and isinstance(step.what, Workload) else None
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any], attachments: Sequence[bytes]) -> ModuleFunction:
-        """From what the process that reads MLIR says, and the constants that it sends along."""
-        constants = {
-            number: np.frombuffer(attachments[place], dtype).reshape(shape)
-            for number, place, dtype, shape in data["constants"]
-        }
-        inputs, outputs = (tuple(map(_type, data[it])) for it in ("inputs", "outputs"))
-        body = _block(data["body"])
-        return cls(data["name"], data["kind"], inputs, outputs, constants, body, data["problem"])
-
-
-def _all_steps(block: Block) -> Iterator[Step]:
-    for step in block.steps:
-        yield step
-        if isinstance(step.what, ModuleLoop):
-            yield from _all_steps(step.what.body)
-
-
-def _type(data: Sequence[Any]) -> TensorType:
-    element, shape, dtype = data
-    return TensorType(element, tuple(shape), dtype)
-
-
-def _block(data: Mapping[str, Any]) -> Block:
-    steps = tuple(map(_step, data["steps"]))
-    return Block(tuple(data["arguments"]), steps, tuple(data["returned"]))
-
-
-def _step(data: Mapping[str, Any]) -> Step:
-    results = tuple((number, _type(kind)) for number, kind in data["results"])
-    what: Workload | str | ModuleLoop | None = data.get("call")
-    if "workload" in data:
-        what = Workload.from_json(data["workload"])
-    elif "trips" in data:
-        what = ModuleLoop(data["trips"], _block(data["body"]))
-    return Step(what, tuple(data["operands"]), results)
-
-
-__all__ = [
-    "Block",
-    "ModuleFunction",
-    "ModuleLoop",
-    "SCHEDULE",
-    "Step",
-    "TensorType",
-    "write_library",
-]
+__all__ = ["SCHEDULE", "write_library"]
 
 SCHEDULE = "autotune.schedule"
 """Attribute of a function whose operations have the attributes by which a schedule finds them."""
@@ -365,7 +204,7 @@ def _applied(scheduled: Sequence[_Scheduled], module: str, wanted: _Scheduled) -
         apply_passes(found, path, MAIN)
     with found.context, mlir.ir.Location.unknown():
         mlir.passmanager.PassManager.parse(_CLEANUP).run(found.operation)
-        function = _find(found, wanted.function.name)
+        function = operation_named(found, wanted.function.name)
         names = (str(operation.name) for operation in operations_in(function))
         return Counter(_ALIKE.get(name, name) for name in names if not name.startswith(_LOOSE))
 
@@ -401,7 +240,7 @@ def _prepared_text(module: str, scheduled: Sequence[_Scheduled]) -> str:
         prepared = mlir.ir.Module.parse(module)
         for it in scheduled:
             function = it.function
-            before = _find(prepared, function.name)
+            before: Any = operation_named(prepared, function.name)
             made = mlir.ir.Module.parse(texts[it.function.name])
             after = made.body.operations[0].operation
             prepared.body.append(after)
@@ -412,12 +251,3 @@ def _prepared_text(module: str, scheduled: Sequence[_Scheduled]) -> str:
             after.attributes[SCHEDULE] = mlir.ir.StringAttr.get(it.named.name)
             before.erase()
         return f"{prepared}\n"
-
-
-def _find(module: Any, name: str) -> Any:
-    operations = (view.operation for view in module.body.operations)
-    return next(
-        it
-        for it in operations
-        if it.name == "func.func" and str(it.attributes["sym_name"].value) == name
-    )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
 from typing import Any
 
 import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
 
 from autotune.errors import AutotuneError, UnsupportedWorkload
+from autotune.ir.converter import to_json
+from autotune.ir.workloads import Workload
 from autotune.process import Message
 from autotune.process.channel import ATTACHMENTS
 from autotune_mlir import bindings
@@ -19,9 +24,160 @@ from autotune_mlir.importing.reading import (
     parse_text,
 )
 from autotune_mlir.importing.scalar_import import dtype_of
-from autotune_mlir.parsing import clone_before, new_context, operations_in, parent_of
+from autotune_mlir.parsing import (
+    clone_before,
+    new_context,
+    operation_named,
+    operations_in,
+    parent_of,
+)
 
-__all__ = ["answer"]
+__all__ = ["Block", "ModuleFunction", "Step", "TensorType", "answer"]
+
+
+@frozen
+class TensorType:
+    """A tensor of static shape, in the words of MLIR and of numpy.
+
+    Attributes:
+        element: Name of the element type in MLIR.
+        shape: Extents.
+        dtype: Name of the numpy type.
+    """
+
+    element: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, kind: Any) -> TensorType:
+        """That of a type of MLIR."""
+        return cls(str(kind.element_type), tuple(kind.shape), dtype_of(kind.element_type))
+
+    @property
+    def tensor(self) -> str:
+        """The type of the tensor."""
+        return f"tensor<{'x'.join([*map(str, self.shape), self.element])}>"
+
+
+@frozen(eq=False)
+class Step:
+    """A step: of a workload, of a call, of a loop, or of none, which gives a tensor another shape.
+
+    Attributes:
+        operands: Values that it reads.
+        results: Values that it makes, by number, each with its type.
+        workload: The workload.
+        call: Name of the function that is called.
+        trips: How often a loop runs.
+        body: What it runs, on the values that it returned.
+    """
+
+    operands: tuple[int, ...]
+    results: tuple[tuple[int, TensorType], ...]
+    workload: Workload | None = None
+    call: str = ""
+    trips: int = 0
+    body: Block | None = None
+
+
+@frozen(eq=False)
+class Block:
+    """Steps in order. Values have numbers.
+
+    Attributes:
+        arguments: Values that are given.
+        steps: The steps.
+        returned: Values that are handed back.
+    """
+
+    arguments: tuple[int, ...] = ()
+    steps: tuple[Step, ...] = ()
+    returned: tuple[int, ...] = ()
+
+    @property
+    def reads(self) -> set[int]:
+        """Values from around it that it reads."""
+        inner = [it.body.reads for it in self.steps if it.body is not None]
+        read = {*self.returned, *(number for it in self.steps for number in it.operands)}
+        made = {number for it in self.steps for number, _ in it.results}
+        return read.union(*inner) - made - {*self.arguments}
+
+    @property
+    def calls(self) -> Iterator[str]:
+        """Names of what it calls, in order."""
+        for step in self.steps:
+            if step.call:
+                yield step.call
+            elif step.body is not None:
+                yield from step.body.calls
+
+
+@frozen(eq=False)
+class ModuleConstant:
+    """A value of a function that is the same in every call.
+
+    Attributes:
+        number: Of the value.
+        place: Of its content among what is sent along.
+        dtype: Name of the numpy type.
+        shape: Extents.
+    """
+
+    number: int
+    place: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@frozen(eq=False)
+class ModuleFunction:
+    """A function of a module.
+
+    Attributes:
+        name: Its name.
+        kind: Its type, as MLIR writes it.
+        inputs: Of its arguments; () where one is no tensor of static shape.
+        outputs: Of its results, likewise.
+        constants: Its constants.
+        arrays: Contents of constants, which are sent along.
+        body: What it computes.
+        problem: Why it cannot be read; "" where it was.
+    """
+
+    name: str
+    kind: str = ""
+    inputs: tuple[TensorType, ...] = ()
+    outputs: tuple[TensorType, ...] = ()
+    constants: tuple[ModuleConstant, ...] = ()
+    arrays: tuple[bytes, ...] = ()
+    body: Block = Block()
+    problem: str = ""
+
+    @property
+    def values(self) -> dict[int, NDArray[Any]]:
+        """Its constants by the numbers of their values."""
+        return {
+            it.number: np.frombuffer(self.arrays[it.place], it.dtype).reshape(it.shape)
+            for it in self.constants
+        }
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """Names of what it calls, in order."""
+        return tuple(self.body.calls)
+
+    @property
+    def workload(self) -> Workload | None:
+        """The workload that it is as a whole; None where it is anything else."""
+        if len(self.body.steps) != 1 or self.constants:
+            return None
+        (step,) = self.body.steps
+        whole = step.operands == self.body.arguments and self.body.returned == tuple(
+            number for number, _ in step.results
+        )
+        return step.workload if whole else None
+
 
 _CALL, _LOOP, _VIEW, _CONSTANT = "func.call", "scf.for", "tensor.reshape", "arith.constant"
 _APART = (_CALL, _LOOP, _VIEW)
@@ -41,8 +197,7 @@ def answer(question: Message) -> Message:
 
     Returns:
         ``module`` is the module's text, ``functions`` lists the names of those with a body, and
-        ``facts`` has what
-        :meth:`autotune_mlir.networks.module_library.ModuleFunction.from_json` reads.
+        ``facts`` has the form of each :class:`ModuleFunction`.
 
     Raises:
         UnsupportedWorkload: the text does not parse; says where.
@@ -57,30 +212,27 @@ def answer(question: Message) -> Message:
     arrays: list[bytes] = []
     wanted = [only] if only is not None else names
     if question["facts"]:
-        found["facts"] = [_function_facts(text, file, name, arrays) for name in wanted]
+        found["facts"] = [to_json(_read(text, file, name, arrays)) for name in wanted]
         found[ATTACHMENTS] = arrays
     return found
 
 
-def _function_facts(text: str, file: str, name: str, arrays: list[bytes]) -> Message:
-    """Facts on a function with a body; the module is parsed again, for reading changes it."""
+def _read(text: str, file: str, name: str, arrays: list[bytes]) -> ModuleFunction:
+    """A function with a body; the module is parsed again, for reading changes it."""
     mlir = bindings.load()
-    facts: Message = {"name": name, "inputs": [], "outputs": [], "constants": [], "problem": ""}
-    facts["body"] = {"arguments": [], "steps": [], "returned": []}
     with new_context(), mlir.ir.Location.unknown():
         module = parse_text(mlir, text, file)
-        (function,) = (it for it in _functions(module) if name_of(it) == name)
+        function: Any = operation_named(module, name)
         kind = function.attributes["function_type"].value
-        facts["kind"] = str(kind)
         try:
-            facts["inputs"] = _types(mlir, kind.inputs, f"argument {{}} of function @{name}")
-            facts["outputs"] = _types(mlir, kind.results, f"result {{}} of function @{name}")
+            inputs = _types(mlir, kind.inputs, f"argument {{}} of function @{name}")
+            outputs = _types(mlir, kind.results, f"result {{}} of function @{name}")
             reader = _FunctionReader(mlir, module, name, file, arrays)
-            facts["body"] = reader.read(function)
-            facts["constants"] = reader.constants
+            body = reader.read(function)
         except AutotuneError as error:
-            facts["problem"] = str(error)
-    return facts
+            return ModuleFunction(name, str(kind), problem=str(error))
+        constants = tuple(reader.constants)
+        return ModuleFunction(name, str(kind), inputs, outputs, constants, body=body)
 
 
 def _functions(module: Any) -> list[Any]:
@@ -88,14 +240,10 @@ def _functions(module: Any) -> list[Any]:
     return [it for it in operations if it.name == "func.func" and len(it.regions[0].blocks)]
 
 
-def _types(mlir: bindings.Bindings, types: Any, what: str) -> list[list[Any]]:
+def _types(mlir: bindings.Bindings, types: Any, what: str) -> tuple[TensorType, ...]:
     for position, item in enumerate(types):
         check_argument(mlir, item, what.format(position))
-    return [_type(item) for item in types]
-
-
-def _type(kind: Any) -> list[Any]:
-    return [str(kind.element_type), list(kind.shape), dtype_of(kind.element_type)]
+    return tuple(map(TensorType.of, types))
 
 
 class _FunctionReader:
@@ -112,13 +260,13 @@ class _FunctionReader:
         arrays: Takes the content of constants.
 
     Attributes:
-        constants: Number, place in ``arrays``, type and shape of each.
+        constants: Those that were read, whose content is in ``arrays``.
     """
 
     def __init__(
         self, mlir: bindings.Bindings, module: Any, name: str, file: str, arrays: list[bytes]
     ) -> None:
-        self.constants: list[list[Any]] = []
+        self.constants: list[ModuleConstant] = []
         self._mlir = mlir
         self._module = module
         self._name = name
@@ -128,7 +276,7 @@ class _FunctionReader:
         self._count = 0
         self._parts = 0
 
-    def read(self, function: Any) -> Message:
+    def read(self, function: Any) -> Block:
         """The block of the function.
 
         Raises:
@@ -142,19 +290,18 @@ class _FunctionReader:
         if any(it.name in _APART or _is_weight(it) for it in operations_in(function)):
             return self._block(blocks[0], list(blocks[0].arguments))
         kind = function.attributes["function_type"].value
-        arguments = [self._number(it) for it in blocks[0].arguments]
-        results = [[self._new(), _type(it)] for it in kind.results]
+        arguments = tuple(self._number(it) for it in blocks[0].arguments)
+        results = tuple((self._new(), TensorType.of(it)) for it in kind.results)
         for other in _functions(self._module):
             visibility = "public" if name_of(other) == self._name else "private"
             other.attributes["sym_visibility"] = self._mlir.ir.StringAttr.get(visibility)
         workload, _ = import_function(self._mlir, self._module, self._name, self._file)
-        step = {"workload": workload.to_json(), "operands": arguments, "results": results}
-        returned = [number for number, _ in results]
-        return {"arguments": arguments, "steps": [step], "returned": returned}
+        step = Step(arguments, results, workload)
+        return Block(arguments, (step,), tuple(number for number, _ in results))
 
-    def _block(self, block: Any, arguments: list[Any]) -> Message:
-        numbers = [self._number(it) for it in arguments]
-        steps: list[Message] = []
+    def _block(self, block: Any, arguments: list[Any]) -> Block:
+        numbers = tuple(self._number(it) for it in arguments)
+        steps: list[Step] = []
         part: list[Any] = []
         returned: list[int] = []
         for view in block.operations:
@@ -175,22 +322,22 @@ class _FunctionReader:
                 )
             elif not (_is_copied(operation) or _is_weight(operation)):
                 part.append(operation)
-        return {"arguments": numbers, "steps": steps, "returned": returned}
+        return Block(numbers, tuple(steps), tuple(returned))
 
-    def _apart(self, operation: Any, steps: list[Message]) -> Message:
+    def _apart(self, operation: Any, steps: list[Step]) -> Step:
         """A call, a loop, or another shape."""
+        more: dict[str, Any] = {}
+        given = [operation.operands[0]] if operation.name == _VIEW else list(operation.operands)
         if operation.name == _LOOP:
-            first, *given = self._loop(operation), *list(operation.operands)[3:]
+            more, given = self._loop(operation), given[3:]
         elif operation.name == _CALL:
-            first, given = {"call": str(operation.attributes["callee"].value)}, operation.operands
-        else:
-            first, given = {}, [operation.operands[0]]
+            more = {"call": str(operation.attributes["callee"].value)}
         for result in operation.results:
             check_argument(self._mlir, result.type, f"a result of {operation.name}")
-        operands = [self._operand(it, steps) for it in given]
-        return {**first, "operands": operands, "results": self._results(operation.results)}
+        operands = tuple(self._operand(it, steps) for it in given)
+        return Step(operands, self._results(operation.results), **more)
 
-    def _loop(self, operation: Any) -> Message:
+    def _loop(self, operation: Any) -> dict[str, Any]:
         block = operation.regions[0].blocks[0]
         index, *states = block.arguments
         if list(index.uses):
@@ -218,7 +365,7 @@ class _FunctionReader:
             )
         return int(owner.attributes["value"].value)
 
-    def _computed(self, part: list[Any]) -> list[Message]:
+    def _computed(self, part: list[Any]) -> list[Step]:
         """The step that computes operations; none where nothing uses their results."""
         made = [it for operation in part for it in operation.results]
         results = [it for it in made if any(_outside(use.owner, part) for use in it.uses)]
@@ -228,12 +375,11 @@ class _FunctionReader:
         name = f"{self._name}_{self._parts}"
         alone, given = _outlined(self._mlir, name, part, results)
         workload, _ = import_function(self._mlir, alone, name, self._file)
-        steps: list[Message] = []
-        operands = [self._operand(it, steps) for it in given]
-        done = {"workload": workload.to_json(), "operands": operands}
-        return [*steps, {**done, "results": self._results(results)}]
+        steps: list[Step] = []
+        operands = tuple(self._operand(it, steps) for it in given)
+        return [*steps, Step(operands, self._results(results), workload)]
 
-    def _operand(self, value: Any, steps: list[Message]) -> int:
+    def _operand(self, value: Any, steps: list[Step]) -> int:
         """The number of a value; one that each part has for itself becomes a constant or step."""
         if value in self._numbers:
             return self._numbers[value]
@@ -261,12 +407,12 @@ class _FunctionReader:
                 "another type than bf16"
             )
         number = self._number(value)
-        self.constants.append([number, len(self._arrays), dtype, list(array.shape)])
+        self.constants.append(ModuleConstant(number, len(self._arrays), dtype, array.shape))
         self._arrays.append(array.tobytes())
         return number
 
-    def _results(self, values: Any) -> list[list[Any]]:
-        return [[self._number(it), _type(it.type)] for it in values]
+    def _results(self, values: Any) -> tuple[tuple[int, TensorType], ...]:
+        return tuple((self._number(it), TensorType.of(it.type)) for it in values)
 
     def _number(self, value: Any) -> int:
         self._numbers[value] = self._new()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autotune.backends import BuildFailed, ProgramFile, aligned_empty
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.ir.workloads import Workload
+from autotune.ir.converter import from_json
 from autotune.networks import (
     AskedInputs,
     DeclaredInput,
@@ -32,14 +32,8 @@ from autotune_mlir import bindings
 from autotune_mlir.compiler import generate, lower
 from autotune_mlir.importing.importer import ask_reader, read_source
 from autotune_mlir.importing.reading import Call, caller_text, decompose
-from autotune_mlir.networks.module_library import (
-    Block,
-    ModuleFunction,
-    ModuleLoop,
-    Step,
-    TensorType,
-    write_library,
-)
+from autotune_mlir.networks.module_library import write_library
+from autotune_mlir.networks.module_reading import Block, ModuleFunction, Step, TensorType
 from autotune_mlir.parsing import new_context, operations_in
 
 __all__ = ["graph_source", "read_functions", "run_module"]
@@ -137,8 +131,8 @@ def _one_by_one(question: Mapping[str, Any]) -> tuple[Any, list[ModuleFunction]]
 
 
 def _functions(answer: Mapping[str, Any]) -> list[ModuleFunction]:
-    arrays = answer.get(ATTACHMENTS, [])
-    return [ModuleFunction.from_json(facts, arrays) for facts in answer["facts"]]
+    arrays = tuple(answer.get(ATTACHMENTS, ()))
+    return [evolve(from_json(ModuleFunction, facts), arrays=arrays) for facts in answer["facts"]]
 
 
 def _entries(functions: Functions, file: str) -> tuple[list[ModuleFunction], list[str]]:
@@ -258,7 +252,7 @@ class _Reader:
         function = self.functions[name]
         if name not in self.constants:
             self.constants[name] = {
-                number: ops.constant(array) for number, array in function.constants.items()
+                number: ops.constant(array) for number, array in function.values.items()
             }
         results = self._run(function.body, operands, self.constants[name])
         pairs = zip(results, function.outputs, strict=True)
@@ -277,35 +271,34 @@ class _Reader:
     def _step(
         self, step: Step, operands: Sequence[Value], known: Mapping[int, Value]
     ) -> Sequence[Value]:
-        if isinstance(step.what, str):
-            return self.called(step.what, operands)
-        if isinstance(step.what, ModuleLoop):
-            return self._loop(step.what, operands, known)
+        if step.call:
+            return self.called(step.call, operands)
+        if step.body is not None:
+            return self._loop(step.trips, step.body, operands, known)
         kinds = [kind for _, kind in step.results]
-        if isinstance(step.what, Workload):
-            typed = [
-                _as_type(value, tensor.dtype)
-                for value, tensor in zip(operands, step.what.inputs, strict=True)
-            ]
-            results: Sequence[Value] = ops.workload(step.what, typed)
-        else:
-            results = [ops.reshape(operands[0], kinds[0].shape)]
+        if step.workload is None:
+            return [ops.reshape(operands[0], kinds[0].shape)]
+        typed = [
+            _as_type(value, tensor.dtype)
+            for value, tensor in zip(operands, step.workload.inputs, strict=True)
+        ]
+        results = ops.workload(step.workload, typed)
         return [_as_type(it, kind.dtype) for it, kind in zip(results, kinds, strict=True)]
 
     def _loop(
-        self, loop: ModuleLoop, operands: Sequence[Value], known: Mapping[int, Value]
+        self, trips: int, body: Block, operands: Sequence[Value], known: Mapping[int, Value]
     ) -> Sequence[Value]:
         """The last states of a loop; what it reads beside them is given to each step."""
-        around = {number: known[number] for number in sorted(loop.body.reads)}
+        around = {number: known[number] for number in sorted(body.reads)}
         read = {number: it for number, it in around.items() if it.constant is None}
 
         def step(
             states: Sequence[Value], _: Sequence[Value], fixed: Sequence[Value]
         ) -> tuple[list[Value], list[Value]]:
             outer = {**around, **dict(zip(read, fixed, strict=True))}
-            return self._run(loop.body, states, outer), []
+            return self._run(body, states, outer), []
 
-        last, _ = ops.loop(step, loop.trips, operands, fixed=list(read.values()))
+        last, _ = ops.loop(step, trips, operands, fixed=list(read.values()))
         return last
 
 
