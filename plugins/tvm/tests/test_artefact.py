@@ -10,27 +10,19 @@ import pytest
 from autotune_tvm.artefact import LIBRARY
 from autotune_tvm.backend import TVMBackend
 
-from autotune.backends import BuildFailed, BuildRequest, Executable, aligned_empty
-from autotune.ir.workloads import Workload, dense, gemm, random_inputs, reference_outputs
+from autotune.backends import BuildFailed, BuildRequest, Executable
+from autotune.ir.workloads import Workload, dense, gemm, random_inputs
 from autotune.plugins.parts import create_part
 from autotune.sketches import prepacked_operands
 from autotune.spaces import SearchSpace, SpaceContext
 from autotune.targets import detect_cpu
+from autotune.testing.programs import check_executable, run_executable
 
 
 def outputs_of(executable: Executable, workload: Workload) -> np.ndarray:
     drawn = random_inputs(workload, np.random.default_rng(0))
-    inputs = []
-    for tensor in workload.inputs:
-        array = aligned_empty(tensor.shape, np.dtype(tensor.dtype))
-        array[...] = drawn[tensor.name]
-        inputs.append(array)
-    (name,) = workload.outputs
-    output = aligned_empty(workload.tensors[name].shape, np.dtype("float32"))
-    call = executable.bind(inputs, [output])
-    call.run()
-    expected = reference_outputs(workload, drawn)[name]
-    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+    check_executable(executable, workload, drawn)
+    (output,) = run_executable(executable, workload, drawn)
     return output
 
 

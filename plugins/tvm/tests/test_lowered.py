@@ -5,8 +5,6 @@ None of this needs a GPU or a CUDA compiler.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from itertools import cycle
 
 import numpy as np
@@ -22,7 +20,7 @@ from scanned import SCANS
 from split_reductions import SPLIT_ACROSS_BLOCKS
 from thinning import thinned
 from tvm import s_tir, tirx
-from tvm_lowered import LoweredNest, lowered_nest, numbers_of
+from tvm_lowered import LoweredNest, compare, compare_kernels, lowered_nest
 from written import written
 
 from autotune.ir.expressions import IntExpr, const
@@ -32,8 +30,6 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
-from autotune.nest import derive_nest, nest_tape
-from autotune.nest.loop_nest import Loop, LoopNest
 from autotune.sketches import (
     Accumulate,
     Candidate,
@@ -45,60 +41,6 @@ from autotune.sketches import (
 )
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
-
-Allocation = tuple[str, tuple[int, ...]]
-
-
-def stores_of(nest: LoopNest) -> list[list[Loop]]:
-    """Loops around every store that TVM makes of the statements.
-
-    A reduction across threads is three stores of TVM's: every thread initialises a partial result
-    and adds to it, in loops inside the threads; the combined result is then written.
-    """
-    across: dict[str, list[Loop]] = {}
-    reduces = {
-        stage.name: {axis.name for axis in stage.reduce_axes} for stage in nest.workload.stages
-    }
-    for statement in nest.statements:
-        inner = reduces[statement.stage] if statement.role == "compute" else set()
-        own = [loop for loop in statement.loops if inner & {axis for axis, _ in loop.parts}]
-        if any(loop.kind == "thread" for loop in own):
-            across[statement.stage] = own
-    found = []
-    for statement in nest.statements:
-        if statement.intrinsic:
-            # One call for a thread's loops: what it stores is in no statement of TVM's.
-            continue
-        loops, own = list(statement.loops), across.get(statement.stage, [])
-        threads = [loop for loop in own if loop.kind == "thread"]
-        if statement.role == "init":
-            loops += threads
-            found += [loops] if threads else []
-        elif statement.role == "compute" and own:
-            loops = loops[: -len(own)] + threads + [loop for loop in own if loop not in threads]
-        found.append(loops)
-    return found
-
-
-def compare(candidate: Candidate, lowered: LoweredNest) -> None:
-    nest = derive_nest(candidate.sketch)
-    stores = Counter(
-        numbers_of((loop.extent for loop in loops), candidate) for loops in stores_of(nest)
-    )
-    shapes = [(buffer.scope, numbers_of(buffer.shape, candidate)) for buffer in nest.buffers]
-    wanted = list(zip(lowered.scopes, lowered.allocations, strict=True))
-    if any(statement.intrinsic for statement in nest.statements):
-        # What a lane keeps of a fragment has a dimension for each level of its axes.
-        shapes, wanted = with_sizes_of_tiles(shapes), with_sizes_of_tiles(wanted)
-    where = f"{candidate.sketch.name} {candidate.config}"
-    assert stores == Counter(lowered.stores), where
-    assert Counter(shapes) == Counter(wanted), where
-
-
-def with_sizes_of_tiles(shapes: list[Allocation]) -> list[Allocation]:
-    """Allocations of which those of threads have their elements in place of extents."""
-    return [(scope, (math.prod(shape),) if scope == "local" else shape) for scope, shape in shapes]
-
 
 ONE_TOTAL = written("X[30, 200]", "S[one:1; i:30, j:200] += X[i, j]", name="total")
 """The sum of a whole matrix: nothing for blocks to share."""
@@ -130,23 +72,6 @@ def test_gpu_programs_are_those_of_the_lowered_program(workload: Workload, targe
         compare(candidate, lowered)
         compare_kernels(candidate, lowered)
     check_what_tvm_counts(scheduled, lowered)
-
-
-def compare_kernels(candidate: Candidate, lowered: LoweredNest) -> None:
-    """Blocks, threads and memory on the tape, against those of the lowered program."""
-    tape = nest_tape(candidate.sketch)
-    row = tape.tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
-    value = {name: int(row[column]) for name, column in tape.tape.output_index.items()}
-    launches: dict[str, tuple[int, ...]] = {}
-    for statement in tape.nest.statements:
-        counts = [value[f"{statement.name}/{kind}"] for kind in ("grid", "vthreads", "threads")]
-        kernel = statement.loops[0].name
-        known = launches.get(kernel, (1, 1, 1))
-        launches[kernel] = tuple(map(max, known, counts))
-    found = [(kernel.blocks, kernel.vthreads, kernel.threads) for kernel in lowered.kernels]
-    assert list(launches.values()) == found
-    assert value["shared_bytes"] == sum(kernel.shared_bytes for kernel in lowered.kernels)
-    assert value["local_bytes"] == sum(kernel.local_bytes for kernel in lowered.kernels)
 
 
 def check_what_tvm_counts(scheduled: tvm.IRModule, lowered: LoweredNest) -> None:

@@ -216,7 +216,10 @@ def least_seconds(function: Any) -> float:
     Args:
         function: An unscheduled ``PrimFunc``.
     """
-    workload, module = import_module(function)
+    try:
+        workload, module = import_module(function)
+    except UnsupportedWorkload:
+        return 0.0
     blocks = blocks_of(module)
     others = [it.name for it in workload.stages if not _sums_innermost(it, blocks.get(it.name))]
     return serial_seconds(workload, others)

@@ -25,7 +25,7 @@ from autotune.ir.element_types import element_type
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
 from autotune.nest import derive_nest, nest_tape
-from autotune.nest.loop_nest import LoopNest
+from autotune.nest.loop_nest import Loop, LoopNest
 from autotune.sketches import Candidate
 from autotune.targets import Target
 
@@ -87,48 +87,101 @@ def numbers_of(extents: Iterable[IntExpr], candidate: Candidate) -> tuple[int, .
     return tuple(number for number in numbers if number != 1)
 
 
-def plain_stores(nest: LoopNest, candidate: Candidate) -> list[tuple[int, ...]]:
-    """Extents of the loops around each store of a nest that no instruction stands for."""
-    return [
-        numbers_of((loop.extent for loop in statement.loops), candidate)
-        for statement in nest.statements
-        if not statement.intrinsic
-    ]
+def stores_of(nest: LoopNest) -> list[list[Loop]]:
+    """Loops around every store that TVM makes of the statements.
+
+    A reduction across threads is three stores of TVM's: every thread initialises a partial result
+    and adds to it, in loops inside the threads; the combined result is then written.
+    """
+    across: dict[str, list[Loop]] = {}
+    reduces = {
+        stage.name: {axis.name for axis in stage.reduce_axes} for stage in nest.workload.stages
+    }
+    for statement in nest.statements:
+        inner = reduces[statement.stage] if statement.role == "compute" else set()
+        own = [loop for loop in statement.loops if inner & {axis for axis, _ in loop.parts}]
+        if any(loop.kind == "thread" for loop in own):
+            across[statement.stage] = own
+    found = []
+    for statement in nest.statements:
+        if statement.intrinsic:
+            # One call for a thread's loops: what it stores is in no statement of TVM's.
+            continue
+        loops, own = list(statement.loops), across.get(statement.stage, [])
+        threads = [loop for loop in own if loop.kind == "thread"]
+        if statement.role == "init":
+            loops += threads
+            found += [loops] if threads else []
+        elif statement.role == "compute" and own:
+            loops = loops[: -len(own)] + threads + [loop for loop in own if loop not in threads]
+        found.append(loops)
+    return found
+
+
+def compare(
+    candidate: Candidate,
+    lowered: LoweredNest,
+    ahead: LoweredNest | None = None,
+    *,
+    in_boxes: bool = False,
+) -> None:
+    """Check loops and memory of a nest against those of the lowered program.
+
+    Args:
+        candidate: Loops that became calls are in no store; what a thread keeps of a fragment has a
+            dimension for each level of its axes.
+        lowered: As its schedule has it.
+        ahead: As passes make it that fetch some iterations ahead.
+        in_boxes: Whether the copy engine fills shared memory, of which sizes alone are compared.
+    """
+    nest = derive_nest(candidate.sketch)
+    found = ahead or lowered
+    calls = any(statement.intrinsic for statement in nest.statements)
+
+    def compared(scope: str, extents: tuple[int, ...]) -> tuple[str, object]:
+        whole = (
+            in_boxes if scope == "shared" else calls and (scope == "local" or ahead is not None)
+        )
+        return scope, math.prod(extents) if whole else extents
+
+    scopes = ("shared",) if in_boxes else _SCOPES
+    own = [(it.scope, numbers_of(it.extents, candidate)) for it in nest.buffers]
+    theirs = list(zip(found.scopes, found.allocations, strict=True))
+    one, other = (
+        Counter(compared(*it) for it in side if it[0] in scopes) for side in (own, theirs)
+    )
+    where = f"{candidate.sketch.name} {candidate.config}"
+    stores = (numbers_of((loop.extent for loop in loops), candidate) for loops in stores_of(nest))
+    assert Counter(stores) == Counter(lowered.stores), where
+    assert one == other, where
+
+
+def compare_kernels(candidate: Candidate, lowered: LoweredNest) -> None:
+    """Check blocks, threads and memory on the tape against those of the lowered program."""
+    tape = nest_tape(candidate.sketch)
+    row = tape.tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
+    value = {name: int(row[column]) for name, column in tape.tape.output_index.items()}
+    launches: dict[str, tuple[int, ...]] = {}
+    for statement in tape.nest.statements:
+        counts = [value[f"{statement.name}/{kind}"] for kind in ("grid", "vthreads", "threads")]
+        kernel = statement.loops[0].name
+        known = launches.get(kernel, (1, 1, 1))
+        launches[kernel] = tuple(map(max, known, counts))
+    found = [(kernel.blocks, kernel.vthreads, kernel.threads) for kernel in lowered.kernels]
+    assert list(launches.values()) == found
+    assert value["shared_bytes"] == sum(kernel.shared_bytes for kernel in lowered.kernels)
+    assert value["local_bytes"] == sum(kernel.local_bytes for kernel in lowered.kernels)
 
 
 def check_matrices(candidate: Candidate, target: Target, *, in_boxes: bool = False) -> None:
-    """Check loops and memory of a nest on tensor cores against those of the lowered program.
-
-    Args:
-        candidate: Loops that became calls are in no store; what a thread keeps has a dimension for
-            each level.
-        target: What it is for.
-        in_boxes: Whether the copy engine fills shared memory, of which sizes alone are compared.
-    """
+    """Check loops and memory of a nest on tensor cores; see :func:`compare`."""
     workload = candidate.sketch.workload
     request = BuildRequest(workload, None, candidate, target, threads=1)
     lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
     ahead = lowered_nest(scheduled_module(request))
-    nest = derive_nest(candidate.sketch)
-    assert Counter(plain_stores(nest, candidate)) == Counter(lowered.stores)
-
-    def compared(scope: str, extents: tuple[int, ...]) -> tuple[str, object]:
-        whole = in_boxes or scope != "shared"
-        return scope, math.prod(extents) if whole else extents
-
-    allocated = [(it.scope, numbers_of(it.extents, candidate)) for it in nest.buffers]
-    found = list(zip(ahead.scopes, ahead.allocations, strict=True))
-    scopes = ("shared",) if in_boxes else _SCOPES
-    one, other = (
-        Counter(compared(*it) for it in side if it[0] in scopes) for side in (allocated, found)
-    )
-    assert one == other
-    if in_boxes:
-        return
-    tape = nest_tape(candidate.sketch).tape
-    row = tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
-    for name in ("shared_bytes", "local_bytes"):
-        assert row[tape.output_index[name]] == sum(getattr(it, name) for it in ahead.kernels)
+    compare(candidate, lowered, ahead, in_boxes=in_boxes)
+    if not in_boxes:
+        compare_kernels(candidate, ahead)
 
 
 def lower_for_comparison(module: IRModule) -> IRModule:
