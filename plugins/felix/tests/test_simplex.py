@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from autotune_felix.simplex import project, round_remainders, tangent, uniform_shares
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,3 +109,22 @@ def test_drawn_remainders_go_by_size() -> None:
     points = np.tile([1.7, 0.2, 2.1], (20_000, 1))
     found = round_remainders(points, np.full(20_000, 4), np.random.default_rng(0))
     assert np.allclose(found.mean(axis=0), points[0], atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("levels", "mass", "least", "most"),
+    [(4, 6, 0.10, 0.16), (4, 3, 0.07, 0.12), (4, 1, 0, 0), (2, 5, 0, 0)],
+)
+def test_rounding_each_level_by_itself_breaks_the_product(
+    levels: int, mass: int, least: float, most: float
+) -> None:
+    """The negative control: why exponents are rounded together.
+
+    As in Felix, all levels but the outermost are rounded, which may leave it less than nothing.
+    Here they are on the face where nothing is left for it.
+    """
+    rng = np.random.default_rng(0)
+    points = uniform_shares(np.full(20_000, float(mass)), levels, rng)
+    broken = (np.rint(points).sum(axis=1) > mass).mean()
+    assert least <= broken <= most
+    assert (round_remainders(points, np.full(20_000, mass)).sum(axis=1) == mass).all()
