@@ -269,7 +269,7 @@ def _run_loaded(
     network, tasks, options = check.network, check.tasks, check.options
     for task in tasks:
         if task.refusal:
-            _emit(options, WarningRaised(task.name, f"it is not tuned: {task.refusal}"))
+            options.tell(WarningRaised(task.name, f"it is not tuned: {task.refusal}"))
     # The scheduler gives every task its first trials in this order: a budget that ends before it
     # has gone to where most time is expected.
     weights = _weights(tasks, counts)
@@ -340,7 +340,7 @@ def _buildable(network: NetworkProgram, task: ModelTask, options: TuneOptions) -
     if other is not None and network.refuses(other, options.machine):
         other = None
     taken = "untuned" if other is None else f"run by record {other.name}"
-    _emit(options, WarningRaised(task.name, f"in the network it is {taken}: {refusal}"))
+    options.tell(WarningRaised(task.name, f"in the network it is {taken}: {refusal}"))
     return evolve(task, record=other)
 
 
@@ -476,7 +476,7 @@ def _loaded(
 
     def on_pass(report: PassReport) -> None:
         limit.doing = f"its graph was prepared, after pass {report.name!r}"
-        _emit(options, PassFinished(source.text, report.name, report.seconds, report.note))
+        options.tell(PassFinished(source.text, report.name, report.seconds, report.note))
 
     with no_collection():
         with limit.during("it was read"):
@@ -495,9 +495,9 @@ def _loaded(
         known = (network.backend, *network.kernel_backends)
         _check_backends(network.name, known, options)
         facts = [NetworkTaskFacts(it.name, it.occurrences, it.flop, it.is_tunable) for it in tasks]
-        _emit(options, NetworkLoaded(network.name, tuple(facts)))
+        options.tell(NetworkLoaded(network.name, tuple(facts)))
         for remark in network.fixed.remarks if network.fixed else ():
-            _emit(options, WarningRaised(network.name, remark))
+            options.tell(WarningRaised(network.name, remark))
     return network, tasks, evolve(options, backend=_chosen_backends(known, options))
 
 
@@ -544,11 +544,6 @@ def _chosen_backends(known: tuple[str, ...], options: TuneOptions) -> tuple[str,
         options: How to tune.
     """
     return options.backend or backend_of_parts(options) or known[:1]
-
-
-def _emit(options: TuneOptions, event: Any) -> None:
-    for listener in options.listeners:
-        listener(event)
 
 
 _MOST_FLOP = 4e9
@@ -652,7 +647,7 @@ class EarlyCheck:
             f"{then if reserve.least else ''}: {left} left of {limit:g} s to tune it; a trial of "
             f"each of its {programs} programs needs about {math.ceil(needed)} s (--time)"
         )
-        _emit(self.options, WarningRaised(self.network.name, message))
+        self.options.tell(WarningRaised(self.network.name, message))
 
 
 _REASON_WIDTH = 72

@@ -48,7 +48,7 @@ def hold(kind: str, part: Any) -> Any:
     return _held_class(kind)(part, part_noun(kind, part), kind != "measurer")
 
 
-class _Held:
+class _GuardedPart:
     """A part behind its interface."""
 
     def __init__(self, part: Any, noun: str, timed: bool) -> None:
@@ -94,7 +94,7 @@ def _held_class(kind: str) -> type[Any]:
             members[name] = _attribute(name, _returned(found.fget))
         elif inspect.isfunction(found):
             members[name] = _method(f"{name}()", name, _returned(found))
-    return type(f"Held{interface.__name__}", (_Held, interface), members)
+    return type(f"Held{interface.__name__}", (_GuardedPart, interface), members)
 
 
 def _returned(function: Any) -> Any:

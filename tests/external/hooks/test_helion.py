@@ -123,11 +123,11 @@ def test_the_space_of_a_kernel(helion: Any) -> None:
     import torch
     from kernel_of_helion import add
 
-    from autotune.external.hooks.helion import Run
+    from autotune.external.hooks.helion import HelionLoop
 
     bound = add.bind((torch.zeros(64, 48), torch.zeros(64, 48)))
     generation = bound.config_spec.create_config_generation()
-    run = Run(generation, slots_of(generation.flat_spec), lambda _: [])
+    run = HelionLoop(generation, slots_of(generation.flat_spec), lambda _: [])
     flats = [generation.default_flat(), *(generation.random_flat() for _ in range(20))]
     for flat in flats:
         assert run.flat(run.config(flat)) == flat

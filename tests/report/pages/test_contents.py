@@ -15,7 +15,7 @@ from autotune.report.pages import roofline
 from autotune.report.pages.contents import (
     Contents,
     CurvePoint,
-    Trial,
+    TrialPoint,
     best_so_far,
     collect,
     improvements,
@@ -43,7 +43,7 @@ def network(database: SQLiteDatabase) -> Contents:
 
 def test_a_curve_is_the_best_valid_latency_so_far() -> None:
     latencies = (None, 4.0, 5.0, None, 2.0, 2.0)
-    trials = [Trial(at, 10.0 * at, it) for at, it in enumerate(latencies)]
+    trials = [TrialPoint(at, 10.0 * at, it) for at, it in enumerate(latencies)]
     points = best_so_far(trials)
     assert points == (
         CurvePoint(2, 10.0, 4.0),

@@ -19,7 +19,7 @@ from autotune.external.ask_tell import DEFAULT_STRATEGY, AskTell
 from autotune.external.hooks.packages import check_count, load
 from autotune.spaces.parameters import Parameter, Value
 
-__all__ = ["Run", "Slot", "autotuner", "slots_of"]
+__all__ = ["HelionLoop", "Slot", "autotuner", "slots_of"]
 
 _VERSION = "1.5.1"
 _MOST_VALUES = 1 << 16
@@ -74,7 +74,7 @@ def autotuner(
                 )
                 first = [generation.default_flat()]
                 first += map(generation.flatten, self._autotune_seed_configs())
-                run = Run(generation, slots_of(generation.flat_spec), self.benchmark_batch)
+                run = HelionLoop(generation, slots_of(generation.flat_spec), self.benchmark_batch)
                 search = AskTell(
                     [it.parameter for it in run.slots],
                     strategy=strategy,
@@ -153,7 +153,7 @@ def _labels(values: Sequence[Any]) -> tuple[Value, ...]:
 
 
 @frozen(eq=False)
-class Run:
+class HelionLoop:
     """The loop between a search and Helion's benchmark.
 
     Attributes:

@@ -22,7 +22,7 @@ __all__ = [
     "RunContents",
     "Share",
     "TaskContents",
-    "Trial",
+    "TrialPoint",
     "best_so_far",
     "collect",
     "improvements",
@@ -31,7 +31,7 @@ __all__ = [
 
 
 @frozen
-class Trial:
+class TrialPoint:
     """Measured candidate of a run.
 
     Attributes:
@@ -70,7 +70,7 @@ class TaskContents(Holding):
         names: Digests by which runs call it: of the computation, and as each record writes it.
     """
 
-    trials: dict[str, list[Trial]] = field(factory=dict)
+    trials: dict[str, list[TrialPoint]] = field(factory=dict)
     rejections: dict[str, Rejection] = field(factory=dict)
     names: set[str] = field(factory=set)
 
@@ -88,7 +88,7 @@ class TaskContents(Holding):
             self.rejections[reason] = evolve(known, count=known.count + 1)
         if not outcome.imported:
             counts = outcome.ok and not outcome.beaten_by
-            trial = Trial(record.trial, record.elapsed, outcome.latency if counts else None)
+            trial = TrialPoint(record.trial, record.elapsed, outcome.latency if counts else None)
             self.trials.setdefault(record.run_id, []).append(trial)
 
     @property
@@ -236,7 +236,7 @@ def collect(database: Database, run_id: str | None = None) -> Contents:
     )
 
 
-def best_so_far(trials: Iterable[Trial]) -> tuple[CurvePoint, ...]:
+def best_so_far(trials: Iterable[TrialPoint]) -> tuple[CurvePoint, ...]:
     """The curve of a task in one run: a point for each trial from the first valid one on."""
     points = []
     best = math.inf
